@@ -2,10 +2,11 @@
 // that were ever merged in.
 //
 // In a `siblings` keyspace an object is a dotted version vector set: a clock
-// (actor -> counter) and the sibling values with their dots. A dot that the clock
-// covers and that no sibling carries has been replaced. In an `lww` keyspace an
-// object has an empty clock and at most one value; the greater stamp wins. An
-// object with no sibling is a tombstone; `newest` is then the stamp of the delete.
+// (actor -> counter) and the sibling values with their dots. A dot that the
+// clock covers and that no sibling carries has been replaced. In an `lww`
+// keyspace an object has an empty clock and at most one value; the greater
+// stamp wins. An object with no sibling is a tombstone; `newest` is then the
+// stamp of the delete.
 //
 // Merge is commutative, associative and idempotent, so replicas, hints, read
 // repair and streams all apply one operation. What is sent is always a whole
@@ -34,8 +35,8 @@ namespace ringkv {
 
 enum class ObjectMode : uint8_t { kSiblings = 0, kLww = 1 };
 
-// One life of one writer: `birth` is 64 random bits drawn anew for each actor, so
-// that no crash, restored disk or clone ever continues another's counters.
+// One life of one writer: `birth` is 64 random bits drawn anew for each actor,
+// so that no crash, restored disk or clone ever continues another's counters.
 struct Actor {
   NodeNumber node{};
   uint64_t birth = 0;
@@ -73,6 +74,9 @@ struct ClockEntry {
 // Sorted by actor, each once, counters at least 1.
 class Clock {
  public:
+  // Requires entries that are sorted by actor, each once, counters at least 1.
+  static Clock FromSorted(std::vector<ClockEntry> entries);
+
   const std::vector<ClockEntry>& entries() const { return entries_; }
   bool empty() const { return entries_.empty(); }
 
@@ -105,11 +109,15 @@ struct Object {
 // What a merge met that ought not to be or that a metric counts.
 struct MergeReport {
   int equal_dots_with_unequal_values = 0;  // alarm: must never happen
-  int lww_dropped = 0;   // concurrent values dropped by `lww`
-  int lww_ties = 0;      // equal stamps, decided by the greater bytes
+  // Values that lost to a greater stamp in `lww`. An object does not tell
+  // whether the winner had seen them; a coordinator can, by the context of its
+  // put.
+  int lww_dropped = 0;
+  int lww_ties = 0;  // equal stamps, decided by the greater bytes
 };
 
-// The merged object. Requires equal modes. Commutative, associative, idempotent.
+// The merged object. Requires equal modes. Commutative, associative,
+// idempotent.
 Object Merge(const Object& a, const Object& b, MergeReport* report = nullptr);
 
 // A client's opaque causal context: what it has seen of one key.
@@ -134,9 +142,9 @@ absl::StatusOr<Context> DecodeContext(absl::string_view bytes,
                                       KeyspaceId keyspace,
                                       absl::string_view key);
 
-// The new object that a put makes on top of what the coordinator holds (`local`,
-// null if nothing): siblings that `context` covers go, the others stay, the new
-// value joins them under `dot`.
+// The new object that a put makes on top of what the coordinator holds
+// (`local`, null if nothing): siblings that `context` covers go, the others
+// stay, the new value joins them under `dot`.
 struct NewValue {
   Dot dot;
   Stamp stamp;
@@ -152,11 +160,11 @@ Object ApplyDelete(const Object* local, const Clock& context, Stamp stamp);
 Object MakeLww(Stamp stamp, int64_t expires_at_ms, std::string value);
 Object MakeLwwTombstone(Stamp stamp);
 
-// The canonical encoding: equal objects have equal bytes, and the reverse. This is
-// what is stored, sent and digested. Begins with a format version.
+// The canonical encoding: equal objects have equal bytes, and the reverse. This
+// is what is stored, sent and digested. Begins with a format version.
 std::string EncodeObject(const Object& object);
-// DATA_LOSS for bytes that EncodeObject never made; INVALID_ARGUMENT (naming both
-// versions) for a newer format.
+// DATA_LOSS for bytes that EncodeObject never made; INVALID_ARGUMENT (naming
+// both versions) for a newer format.
 absl::StatusOr<Object> DecodeObject(absl::string_view bytes);
 
 // 64 bits over EncodeObject(object); 0 stands for "no object".
