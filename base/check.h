@@ -12,9 +12,9 @@ namespace ringkv {
 
 }  // namespace ringkv
 
-#define RINGKV_CHECK(condition)                                    \
-  (static_cast<bool>(condition)                                    \
-       ? static_cast<void>(0)                                      \
+#define RINGKV_CHECK(condition) \
+  (static_cast<bool>(condition) \
+       ? static_cast<void>(0)   \
        : ::ringkv::CheckFailed(#condition, __FILE__, __LINE__))
 
 #endif  // RINGKV_BASE_CHECK_H_

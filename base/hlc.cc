@@ -7,9 +7,8 @@ namespace {
 
 void StoreMax(std::atomic<uint64_t>& target, uint64_t value) {
   uint64_t current = target.load(std::memory_order_relaxed);
-  while (current < value &&
-         !target.compare_exchange_weak(current, value,
-                                       std::memory_order_acq_rel)) {
+  while (current < value && !target.compare_exchange_weak(
+                                current, value, std::memory_order_acq_rel)) {
   }
 }
 

@@ -28,9 +28,9 @@ constexpr int64_t HlcMillis(HlcTimestamp t) {
 }
 
 // The node's one clock, shared by all its loops. Never gives a timestamp twice,
-// nor one above `bound()`, which is on disk before it is raised here: so a restart
-// that begins at the stored bound never repeats or undercuts what was given.
-// Thread-safe (lock-free).
+// nor one above `bound()`, which is on disk before it is raised here: so a
+// restart that begins at the stored bound never repeats or undercuts what was
+// given. Thread-safe (lock-free).
 class Hlc {
  public:
   // `persisted_bound` is the bound read from disk at start, or kNeverHlc.

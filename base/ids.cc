@@ -22,9 +22,8 @@ absl::StatusOr<Id128<Tag>> Id128<Tag>::Parse(absl::string_view text) {
   for (char c : text) valid = valid && is_hex(c);
   if (!valid || !absl::SimpleHexAtoi(text.substr(0, 16), &id.high) ||
       !absl::SimpleHexAtoi(text.substr(16), &id.low)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("an id is 32 hexadecimal digits, got ", text.size(),
-                     " characters"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "an id is 32 hexadecimal digits, got ", text.size(), " characters"));
   }
   return id;
 }

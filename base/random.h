@@ -21,16 +21,15 @@ class Random {
   uint64_t Uniform(uint64_t bound);
 
   // Uniform in [0, 1).
-  double NextDouble() {
-    return static_cast<double>(Next() >> 11) * 0x1.0p-53;
-  }
+  double NextDouble() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }
 
   // True with probability `p`.
   bool Chance(double p) { return NextDouble() < p; }
 };
 
-// xoshiro256** seeded through splitmix64. Source: Blackman and Vigna, "Scrambled
-// linear pseudorandom number generators", ACM TOMS 47(4), 2021. Not for secrets.
+// xoshiro256** seeded through splitmix64. Source: Blackman and Vigna,
+// "Scrambled linear pseudorandom number generators", ACM TOMS 47(4), 2021. Not
+// for secrets.
 class SeededRandom final : public Random {
  public:
   explicit SeededRandom(uint64_t seed);

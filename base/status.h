@@ -12,10 +12,10 @@
 #define RINGKV_CONCAT(a, b) RINGKV_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function if `expr` is not OK.
-#define RETURN_IF_ERROR(expr)                          \
-  do {                                                 \
-    absl::Status ringkv_status = (expr);               \
-    if (!ringkv_status.ok()) return ringkv_status;     \
+#define RETURN_IF_ERROR(expr)                      \
+  do {                                             \
+    absl::Status ringkv_status = (expr);           \
+    if (!ringkv_status.ok()) return ringkv_status; \
   } while (false)
 
 // Assigns the value of a StatusOr to `lhs`, or returns its status.

@@ -1,6 +1,6 @@
 // Two kinds of time, which never mix: `Instant` measures spans on one node and
-// never goes back; `WallTime` is what a calendar says and may step. Machines get
-// both as an argument and read no clock.
+// never goes back; `WallTime` is what a calendar says and may step. Machines
+// get both as an argument and read no clock.
 
 #ifndef RINGKV_BASE_TIME_H_
 #define RINGKV_BASE_TIME_H_

@@ -15,8 +15,8 @@ Token TokenOf(absl::string_view key);
 // XXH3-64 of arbitrary bytes, for digests and checksums of our own encodings.
 uint64_t Hash64(absl::string_view bytes, uint64_t seed = 0);
 
-// The shard, in [0, shards), of a node that owns `token`: equal contiguous slices
-// of the ring, so that a range scan meets shards in order.
+// The shard, in [0, shards), of a node that owns `token`: equal contiguous
+// slices of the ring, so that a range scan meets shards in order.
 inline int ShardOf(Token token, int shards) {
   return static_cast<int>(
       (static_cast<unsigned __int128>(token) * static_cast<unsigned>(shards)) >>
