@@ -45,6 +45,7 @@ struct MessageArrived {
 // A newer ring. Given to every shard before the node acknowledges the epoch.
 struct RingAdopted {
   std::shared_ptr<const Ring> ring;
+  NodeNumber self{};  // this node's number in it
 };
 
 // What the control loop knows of one peer.
@@ -110,8 +111,6 @@ struct Effects {
   std::vector<OutgoingMessage> messages;
   std::vector<OutgoingAnswer> answers;
   std::vector<ReadJob> reads;
-  // Set by handling that needs the batch durable soon even if nothing waits for
-  // it in this node (never unset).
   bool wants_ring = false;  // a peer has a newer epoch: fetch it
   NodeNumber wants_ring_from{};
 };
