@@ -1,5 +1,5 @@
-// Makes token ownership for a set of members; pure functions from one assignment
-// to the next.
+// Makes token ownership for a set of members; pure functions from one
+// assignment to the next.
 
 #ifndef RINGKV_MEMBERSHIP_RING_PLACEMENT_H_
 #define RINGKV_MEMBERSHIP_RING_PLACEMENT_H_
@@ -12,8 +12,8 @@
 namespace ringkv {
 
 struct Assignment {
-  std::vector<Token> tokens;        // sorted
-  std::vector<NodeNumber> owners;   // parallel
+  std::vector<Token> tokens;       // sorted
+  std::vector<NodeNumber> owners;  // parallel
 };
 
 struct PlacementOptions {
@@ -23,9 +23,9 @@ struct PlacementOptions {
 };
 
 // The assignment for exactly `members`, moving as little as possible away from
-// `current` (empty for a new ring). Deterministic, and for kHashed independent of
-// `current`. INVALID_ARGUMENT for no members, a weight out of range, more members
-// than tokens.
+// `current` (empty for a new ring). Deterministic, and for kHashed independent
+// of `current`. INVALID_ARGUMENT for no members, a weight out of range, more
+// members than tokens.
 absl::StatusOr<Assignment> Place(const PlacementOptions& options,
                                  const std::vector<Member>& members,
                                  const Assignment& current);

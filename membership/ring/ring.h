@@ -6,7 +6,6 @@
 #define RINGKV_MEMBERSHIP_RING_RING_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,15 +17,34 @@
 
 namespace ringkv {
 
-// Failure domains, largest first. Empty fields mean: all the same.
+// Bounds of a ring; Ring::Make refuses more.
+inline constexpr size_t kMembersMax = 10'000;
+inline constexpr size_t kKeyspacesMax = 1'024;
+inline constexpr size_t kTokensMax = 4 << 20;
+inline constexpr size_t kDepartedMax = 1 << 20;
+// Greatest N of a keyspace.
+inline constexpr uint32_t kReplicasMax = 16;
+// Greatest Q of a balanced ring, and vnodes of weight 1 of a hashed one.
+inline constexpr uint32_t kSegmentsMax = 1 << 20;
+inline constexpr uint32_t kVnodesMax = 1 << 16;
+inline constexpr double kWeightMax = 64;
+// Bytes of a member's name or one part of its location, and of an address.
+inline constexpr size_t kNameBytesMax = 255;
+inline constexpr size_t kAddressBytesMax = 300;
+
+// Failure domains, largest first, each inside the one before: rack "r1" of zone
+// "a" is not rack "r1" of zone "b". Empty fields mean: all the same. No part
+// has
+// ',', '=' or control characters.
 struct Location {
   std::string zone;
   std::string rack;
   std::string host;
   auto operator<=>(const Location&) const = default;
-  // "zone=a,rack=r1,host=h1"
+  // "zone=a,rack=r1,host=h1"; empty parts are left out.
   std::string ToString() const;
-  // INVALID_ARGUMENT names the unknown or repeated part.
+  // The parts in any order; "" is the empty location. INVALID_ARGUMENT names
+  // the unknown, repeated, empty or overlong part.
   static absl::StatusOr<Location> Parse(absl::string_view text);
 };
 
@@ -55,7 +73,8 @@ struct Keyspace {
   VersionMode mode = VersionMode::kSiblings;
   Durability durability = Durability::kInterval;
   QuorumMode quorum = QuorumMode::kSloppy;  // what DEFAULT means
-  RingEpoch changed_at = 1;  // last epoch in which replica sets, N, R or W changed
+  RingEpoch changed_at =
+      1;  // last epoch in which replica sets, N, R or W changed
   bool operator==(const Keyspace&) const = default;
 };
 
@@ -66,26 +85,39 @@ struct RingSpec {
   RingEpoch epoch = 0;
   uint32_t feature_level = 1;
   PlacementStrategy placement = PlacementStrategy::kBalanced;
-  // kBalanced: Q, the number of equal segments (a power of two). kHashed: vnodes
-  // of a node of weight 1.
+  // kBalanced: Q, the number of equal segments (a power of two). kHashed:
+  // vnodes of a node of weight 1.
   uint32_t vnodes = 16384;
-  std::vector<Member> members;        // sorted by number
-  std::vector<Keyspace> keyspaces;    // sorted by id
-  // Sorted tokens with their owners (parallel arrays). For kBalanced token i is
-  // (i + 1) * 2^64 / Q - 1, so only owners are sent and stored.
+  std::vector<Member> members;      // sorted by number
+  std::vector<Keyspace> keyspaces;  // sorted by id
+  // Strictly increasing tokens with their owners (parallel arrays). For
+  // kBalanced token i is (i + 1) * 2^64 / Q - 1, so only owners are sent and
+  // stored, and `tokens` is empty.
   std::vector<Token> tokens;
   std::vector<NodeNumber> owners;
-  std::vector<NodeNumber> departed;   // numbers that never come back
+  std::vector<NodeNumber> departed;  // numbers that never come back; sorted
+  // Above every number given so far.
   NodeNumber next_node_number{1};
   KeyspaceId next_keyspace_id{1};
   bool operator==(const RingSpec&) const = default;
 };
 
+// A keyspace's name: 1 to 64 of [A-Za-z0-9_.-].
+// INVALID_ARGUMENT says what is wrong with it.
+absl::Status CheckKeyspaceName(absl::string_view name);
+
+// INVALID_ARGUMENT names the first field of `keyspace` that no ring may have:
+// the name, or N, R or W out of 1 <= R, W <= N <= kReplicasMax.
+absl::Status CheckKeyspace(const Keyspace& keyspace);
+
 // Immutable once made; share it through shared_ptr<const Ring>. Thread-safe.
 class Ring {
  public:
   // INVALID_ARGUMENT names what is inconsistent (unsorted or unequal arrays, an
-  // owner that is no member, N, R or W out of range, two members with one id ...).
+  // owner that is no member, N, R or W out of range, two members with one id
+  // ...). Safe for a spec of any origin: time and memory are bounded by the
+  // limits above. A balanced spec may carry its tokens, which are checked and
+  // dropped.
   static absl::StatusOr<std::shared_ptr<const Ring>> Make(RingSpec spec);
 
   const RingSpec& spec() const { return spec_; }
@@ -96,39 +128,75 @@ class Ring {
   const Keyspace* FindKeyspace(absl::string_view name) const;
   const Keyspace* FindKeyspace(KeyspaceId id) const;
 
-  // Segments are numbered 0 .. segments()-1 in token order; segment i is the range
-  // (token i-1, token i], and segment 0 wraps.
+  // Segments are numbered 0 .. segments()-1 in token order; segment i is the
+  // range (token i-1, token i], and segment 0 wraps.
   size_t segments() const { return spec_.owners.size(); }
   size_t SegmentOf(Token token) const;
   // The last token of segment `i`.
   Token SegmentEnd(size_t i) const;
 
-  // N, R and W of `keyspace` with fewer nodes than N: min(_, members).
+  // N, R and W of `keyspace` with fewer nodes than N: min(_, members that own
+  // tokens).
   uint32_t EffectiveN(const Keyspace& keyspace) const;
   uint32_t EffectiveR(const Keyspace& keyspace) const;
   uint32_t EffectiveW(const Keyspace& keyspace) const;
 
   // The natural replicas of a token, in preference order; EffectiveN of them.
-  // Requires `keyspace` of this ring. The span lives as long as the ring. O(1)
-  // (balanced) or O(log tokens) (hashed), no allocation.
+  // Requires a keyspace of this ring, or a copy of one (slower). The span lives
+  // as long as the ring. O(1) (balanced; hashed if the tokens are spread as
+  // hashes are) or O(log tokens) (any tokens), no allocation.
   absl::Span<const NodeNumber> PreferenceList(const Keyspace& keyspace,
                                               Token token) const;
   absl::Span<const NodeNumber> PreferenceListOfSegment(const Keyspace& keyspace,
                                                        size_t segment) const;
 
-  // Every other member, in the order in which the walk goes on to take fallbacks
-  // (new zone first, else new rack, else new host). Computed on demand.
-  std::vector<NodeNumber> Fallbacks(const Keyspace& keyspace, Token token) const;
+  // Every other member, in the order in which the walk goes on to take
+  // fallbacks (new zone first, else new rack, else new host), then those
+  // without tokens by number. Computed on demand.
+  std::vector<NodeNumber> Fallbacks(const Keyspace& keyspace,
+                                    Token token) const;
 
   bool IsReplica(const Keyspace& keyspace, Token token, NodeNumber node) const;
 
+  // Bytes that this ring occupies.
+  size_t MemoryBytes() const;
+
  private:
-  struct Lists;  // preference lists of one keyspace's N
+  // The preference lists of one N.
+  struct Lists {
+    uint32_t n = 0;
+    // Lists of n nodes, one after the other.
+    std::vector<NodeNumber> nodes;
+    // For each segment the number of its list; empty if list i is segment i's,
+    // which is smaller when few lists are equal.
+    std::vector<uint32_t> index;
+
+    absl::Span<const NodeNumber> Of(size_t segment) const {
+      const size_t list = index.empty() ? segment : index[segment];
+      return {nodes.data() + list * n, n};
+    }
+  };
+
   explicit Ring(RingSpec spec);
 
+  absl::Status Validate();
+  void IndexTokens();
+  std::shared_ptr<const Lists> MakeLists(uint32_t n) const;
+  // Position of a member in spec_.members, or members.size().
+  size_t MemberIndex(NodeNumber number) const;
+  const Lists& ListsOf(const Keyspace& keyspace) const;
+
   RingSpec spec_;
-  std::map<uint32_t, std::shared_ptr<const Lists>> lists_;  // by effective N
-  std::vector<std::shared_ptr<const Lists>> by_keyspace_;
+  std::vector<uint32_t> members_by_id_;      // positions, sorted by id
+  std::vector<uint32_t> keyspaces_by_name_;  // positions, sorted by name
+  std::vector<bool> owns_tokens_;            // by position of the member
+  uint32_t owner_count_ = 0;
+  // Balanced: a token's segment is token >> shift_. Hashed: the tokens with
+  // equal token >> shift_ are those from buckets_[_] up to buckets_[_ + 1].
+  int shift_ = 0;
+  std::vector<uint32_t> buckets_;
+  std::vector<std::shared_ptr<const Lists>>
+      by_keyspace_;  // parallel; may share
 };
 
 }  // namespace ringkv
