@@ -110,7 +110,9 @@ class HintStore {
 
  private:
   HintStoreOptions options_;
-  uint64_t next_sequence_ = 1;
+  // Sequences are (counter << 8) | shard: unique over the shards of a node, which
+  // share each target's index.
+  uint64_t next_counter_ = 1;
   std::map<NodeNumber, HintBacklogStats> backlogs_;
   // For each target, creation times by sequence, so that the oldest is known.
   std::map<NodeNumber, std::map<uint64_t, int64_t>> created_;
