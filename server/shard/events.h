@@ -5,7 +5,6 @@
 #define RINGKV_SERVER_SHARD_EVENTS_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <variant>
@@ -14,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "base/time.h"
+#include "membership/control/peers.h"
 #include "membership/ring/ring.h"
 #include "server/messages.h"
 #include "storage/engine.h"
@@ -48,16 +48,12 @@ struct RingAdopted {
   NodeNumber self{};  // this node's number in it
 };
 
-// What the control loop knows of one peer.
-struct PeerHealth {
-  bool alive = false;     // heartbeats come, and the data stream is up
-  uint64_t start_id = 0;  // of its present run; 0 if unknown
-  bool operator==(const PeerHealth&) const = default;
-};
-// Replaced as a whole whenever something changes; absent peers are not alive.
-using PeerView = std::map<NodeNumber, PeerHealth>;
+// Who can be routed to; see membership/control/peers.h.
 struct PeersChanged {
   std::shared_ptr<const PeerView> peers;
+  // False while this node's clock is so far ahead of its peers' that it must
+  // not coordinate writes.
+  bool clock_ok = true;
 };
 
 // A read that the shard had ordered is done.

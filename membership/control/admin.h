@@ -1,0 +1,134 @@
+// Admin calls that the control loop answers, as plain structs.
+
+#ifndef RINGKV_MEMBERSHIP_CONTROL_ADMIN_H_
+#define RINGKV_MEMBERSHIP_CONTROL_ADMIN_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+#include "membership/ring/ring.h"
+
+namespace ringkv {
+
+struct StatusCall {};
+
+struct InitCall {
+  bool dry_run = false;
+  uint32_t expected_nodes = 0;  // 0: any number
+  PlacementStrategy placement = PlacementStrategy::kBalanced;
+  uint32_t vnodes = 0;  // kHashed only; 0: 256
+};
+
+struct HintsCall {};
+
+// `keyspace.id` and `changed_at` are ignored.
+struct CreateKeyspaceCall {
+  Keyspace keyspace;
+};
+
+struct AlterKeyspaceCall {
+  std::string name;
+  std::optional<Durability> durability;
+  std::optional<QuorumMode> quorum;
+  std::optional<uint32_t> n;
+  std::optional<uint32_t> r;
+  std::optional<uint32_t> w;
+};
+
+struct DropKeyspaceCall {
+  std::string name;
+};
+
+using AdminCall =
+    std::variant<StatusCall, InitCall, HintsCall, CreateKeyspaceCall,
+                 AlterKeyspaceCall, DropKeyspaceCall>;
+
+// Values are those of ringkv.v1.NodeState.
+enum class NodeState : uint8_t {
+  kStandby = 1,  // runs, but is in no ring yet
+  kAlive = 2,
+  kDown = 3,     // missed heartbeats, or cannot be reached
+  kUnknown = 4,  // a member that this node has never heard from
+  kDraining = 5,
+};
+
+struct NodeStatus {
+  NodeNumber number{};  // kNoNode for a standby node
+  NodeId id;
+  std::string name;
+  NodeState state = NodeState::kUnknown;
+  std::string client_address;
+  std::string peer_address;
+  Location location;
+  double weight = 1.0;
+  uint64_t incarnation = 0;
+  RingEpoch ring_epoch = 0;
+  uint64_t age_ms = 0;   // since it was last heard; 0 for the answering node
+  double ownership = 0;  // actual share of replicated ownership, 0 to 1
+  uint64_t disk_bytes = 0;
+  uint64_t keys = 0;
+  uint64_t hints = 0;
+  uint64_t hint_bytes = 0;
+  uint64_t in_flight = 0;
+  std::string version;
+  int64_t clock_offset_ms = 0;  // ahead of the answering node; negative: behind
+};
+
+struct StatusAnswer {
+  NodeNumber number{};
+  NodeId id;
+  std::string name;
+  ClusterId cluster_id;  // none before init
+  RingEpoch ring_epoch = 0;
+  uint32_t feature_level = 0;
+  std::vector<NodeStatus> nodes;  // members by number, then standby by name
+  std::vector<std::string> warnings;
+};
+
+struct InitAnswer {
+  std::vector<NodeStatus> nodes;  // found, the answering one included
+  ClusterId cluster_id;           // none after a dry run
+  RingEpoch ring_epoch = 0;
+};
+
+struct HintBacklogStatus {
+  NodeNumber holder{};
+  NodeNumber target{};
+  uint64_t hints = 0;
+  uint64_t bytes = 0;
+  uint64_t oldest_ms = 0;  // age
+  uint64_t refused = 0;
+  double rate = 0;  // delivered a second, over the last seconds
+};
+
+struct HintsAnswer {
+  std::vector<HintBacklogStatus> backlogs;  // by holder, then target
+  std::vector<NodeNumber> unheard;          // report missing or older than 10 s
+};
+
+// Of create and alter: the keyspace as it is now.
+struct KeyspaceAnswer {
+  Keyspace keyspace;
+  RingEpoch ring_epoch = 0;
+};
+
+struct DropKeyspaceAnswer {
+  RingEpoch ring_epoch = 0;
+};
+
+struct AdminAnswer {
+  absl::Status status;
+  // What belongs to the call, if status is OK.
+  std::variant<std::monostate, StatusAnswer, InitAnswer, HintsAnswer,
+               KeyspaceAnswer, DropKeyspaceAnswer>
+      answer;
+};
+
+}  // namespace ringkv
+
+#endif  // RINGKV_MEMBERSHIP_CONTROL_ADMIN_H_
