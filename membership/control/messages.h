@@ -27,8 +27,6 @@ inline constexpr uint32_t kFeatureLevelMax = 1;
 // Bounds of what is taken from a peer.
 inline constexpr size_t kKnownPeersMax = 1024;
 inline constexpr size_t kHintTargetsMax = 256;
-inline constexpr size_t kNameBytesMax = 256;
-inline constexpr size_t kAddressBytesMax = 512;
 inline constexpr size_t kMessageTextBytesMax = 4096;
 inline constexpr size_t kProposalHistoryMax = 32;
 
