@@ -1,6 +1,6 @@
-// The engine seam: an ordered, durable map from bytes to bytes, in families. The
-// real adapter is RocksDB (storage/rocksdb), the simulated one MemoryEngine; both
-// pass one contract test suite.
+// The engine seam: an ordered, durable map from bytes to bytes, in families.
+// The real adapter is RocksDB (storage/rocksdb), the simulated one
+// MemoryEngine; both pass one contract test suite.
 
 #ifndef RINGKV_STORAGE_ENGINE_H_
 #define RINGKV_STORAGE_ENGINE_H_
@@ -104,9 +104,9 @@ struct RangeLimits {
 };
 
 struct EngineStats {
-  uint64_t disk_bytes = 0;       // files on disk, estimated
-  uint64_t memory_bytes = 0;     // memtables, block cache, table readers
-  uint64_t data_keys = 0;        // entries in kData, estimated
+  uint64_t disk_bytes = 0;    // files on disk, estimated
+  uint64_t memory_bytes = 0;  // memtables, block cache, table readers
+  uint64_t data_keys = 0;     // entries in kData, estimated
   uint64_t compactions_pending_bytes = 0;
 };
 
@@ -124,9 +124,9 @@ class Engine {
   // Any other error: the engine can no longer be trusted with writes.
   virtual absl::StatusOr<uint64_t> Write(const WriteBatch& batch) = 0;
 
-  // Makes every write that had returned before the call durable. Blocks; call it
-  // from a commit thread. Returns a sequence number up to which all writes are
-  // durable now.
+  // Makes every write that had returned before the call durable. Blocks; call
+  // it from a commit thread. Returns a sequence number up to which all writes
+  // are durable now.
   virtual absl::StatusOr<uint64_t> Sync() = 0;
 
   // Sequence number of the newest write that has returned.
@@ -143,11 +143,12 @@ class Engine {
       const RangeLimits& limits) const = 0;
 
   // Calls `visit` for each entry of [begin, end) as of one instant, until it
-  // returns false. Never keeps more than one entry in memory. May read the disk.
+  // returns false. Never keeps more than one entry in memory. May read the
+  // disk.
   virtual absl::Status Visit(
       Family family, absl::string_view begin, absl::string_view end,
-      const std::function<bool(absl::string_view key,
-                               absl::string_view value)>& visit) const = 0;
+      const std::function<bool(absl::string_view key, absl::string_view value)>&
+          visit) const = 0;
 
   virtual EngineStats Stats() const = 0;
 };
