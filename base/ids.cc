@@ -2,6 +2,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/coding.h"
 
 namespace ringkv {
 
@@ -24,6 +25,27 @@ absl::StatusOr<Id128<Tag>> Id128<Tag>::Parse(absl::string_view text) {
       !absl::SimpleHexAtoi(text.substr(16), &id.low)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "an id is 32 hexadecimal digits, got ", text.size(), " characters"));
+  }
+  return id;
+}
+
+template <class Tag>
+std::string Id128<Tag>::ToBytes() const {
+  std::string bytes;
+  AppendBigEndian64(bytes, high);
+  AppendBigEndian64(bytes, low);
+  return bytes;
+}
+
+template <class Tag>
+absl::StatusOr<Id128<Tag>> Id128<Tag>::FromBytes(absl::string_view bytes) {
+  FieldReader reader(bytes);
+  Id128 id;
+  id.high = reader.BigEndian64();
+  id.low = reader.BigEndian64();
+  if (!reader.Finished()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an id is 16 bytes, got ", bytes.size()));
   }
   return id;
 }

@@ -44,6 +44,11 @@ struct Id128 {
   // INVALID_ARGUMENT unless `text` is exactly 32 hexadecimal digits.
   static absl::StatusOr<Id128> Parse(absl::string_view text);
 
+  // 16 bytes, big-endian, as messages and records carry it.
+  std::string ToBytes() const;
+  // INVALID_ARGUMENT unless `bytes` are exactly 16.
+  static absl::StatusOr<Id128> FromBytes(absl::string_view bytes);
+
   template <typename H>
   friend H AbslHashValue(H h, const Id128& id) {
     return H::combine(std::move(h), id.high, id.low);

@@ -27,7 +27,7 @@ inline constexpr uint32_t kFeatureLevelMax = 1;
 // Bounds of what is taken from a peer.
 inline constexpr size_t kKnownPeersMax = 1024;
 inline constexpr size_t kHintTargetsMax = 256;
-inline constexpr size_t kMessageTextBytesMax = 4096;
+inline constexpr size_t kControlTextBytesMax = 4096;
 inline constexpr size_t kProposalHistoryMax = 32;
 
 // --- Handshake ---
