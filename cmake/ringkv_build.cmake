@@ -1,5 +1,6 @@
 # Compiler settings and the two functions that every folder uses.
 
+include(GoogleTest)
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(PkgConfig REQUIRED)
@@ -57,8 +58,11 @@ function(ringkv_library name)
   endif()
 endfunction()
 
+# Builds the test programs and nothing else.
+add_custom_target(unit_tests)
+
 # ringkv_test(NAME DIRS DIR... DEPS TARGET...)
-# One GoogleTest program out of every .cc in the named folders.
+# One GoogleTest program out of every *_test.cc in the named folders.
 function(ringkv_test name)
   cmake_parse_arguments(ARG "" "" "DIRS;DEPS" ${ARGN})
   set(sources)
@@ -70,6 +74,9 @@ function(ringkv_test name)
     return()
   endif()
   add_executable(${name} ${sources})
+  add_dependencies(unit_tests ${name})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  add_test(NAME ${name} COMMAND ${name})
+  # Every test is a ctest of its own, so that a crash hides no other result.
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS unit TIMEOUT 300)
 endfunction()
