@@ -1,0 +1,91 @@
+#include "server/coordinator/common.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace ringkv {
+
+absl::StatusOr<const Keyspace*> ResolveKeyspace(const Ring& ring,
+                                                const std::string& name) {
+  const absl::string_view wanted = name.empty() ? "default" : name;
+  const Keyspace* keyspace = ring.FindKeyspace(wanted);
+  if (keyspace == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("no keyspace '", wanted,
+                     "'; see `kvctl keyspace list` or create it first"));
+  }
+  return keyspace;
+}
+
+absl::Status CheckKey(absl::string_view key) {
+  if (key.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the key is empty; use 1 to ", kKeyBytesMax, " bytes"));
+  }
+  if (key.size() > kKeyBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the key has ", key.size(), " bytes, the limit is ", kKeyBytesMax));
+  }
+  return absl::OkStatus();
+}
+
+ObjectMode ModeOf(const Keyspace& keyspace) {
+  return keyspace.mode == VersionMode::kLww ? ObjectMode::kLww
+                                            : ObjectMode::kSiblings;
+}
+
+std::vector<NodeNumber> ReplicasByPreference(ShardCore& core, const Ring& ring,
+                                             const Keyspace& keyspace,
+                                             Token token) {
+  const auto list = ring.PreferenceList(keyspace, token);
+  std::vector<NodeNumber> replicas(list.begin(), list.end());
+  const auto rank = [&core](NodeNumber node) {
+    return node == core.self() ? 0 : core.IsAlive(node) ? 1 : 2;
+  };
+  std::stable_sort(replicas.begin(), replicas.end(),
+                   [&](NodeNumber a, NodeNumber b) {
+                     if (rank(a) != rank(b)) return rank(a) < rank(b);
+                     return core.latency().Median(a) < core.latency().Median(b);
+                   });
+  return replicas;
+}
+
+Instant AnswerBy(Instant started, Instant deadline) {
+  const absl::Duration margin =
+      std::min((deadline - started) / 20, absl::Milliseconds(20));
+  return deadline - margin;
+}
+
+absl::string_view ReplyCodeText(ReplyCode code) {
+  switch (code) {
+    case ReplyCode::kOk:
+      return "ok";
+    case ReplyCode::kStaleRing:
+      return "has a newer ring";
+    case ReplyCode::kNotReplica:
+      return "is no replica";
+    case ReplyCode::kOverloaded:
+      return "is overloaded";
+    case ReplyCode::kFailed:
+      return "failed to read or write";
+    case ReplyCode::kWrongStart:
+      return "has restarted";
+    case ReplyCode::kExpired:
+      return "got it too late";
+  }
+  return "unknown";
+}
+
+std::vector<SiblingAnswer> LiveSiblings(const Object& object, int64_t wall_ms) {
+  std::vector<SiblingAnswer> live;
+  for (const Sibling& sibling : object.siblings) {
+    if (sibling.expires_at_ms != 0 && sibling.expires_at_ms <= wall_ms) {
+      continue;
+    }
+    live.push_back({sibling.value, sibling.stamp.hlc, sibling.expires_at_ms});
+  }
+  return live;
+}
+
+}  // namespace ringkv

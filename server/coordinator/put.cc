@@ -1,0 +1,816 @@
+#include "server/coordinator/put.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/planted.h"
+#include "base/token.h"
+#include "server/coordinator/common.h"
+
+namespace ringkv {
+namespace {
+
+// The share of the time that a context read of a sloppy put may take, and its
+// bound: what it misses becomes a sibling, no worse.
+constexpr int kContextReadShare = 4;
+constexpr absl::Duration kContextReadMax = absl::Milliseconds(500);
+
+// How long a stand-in may take before the next is tried.
+constexpr absl::Duration kStandInPatience = absl::Seconds(1);
+
+// How long an answered put waits for a newer ring that a replica has told of,
+// before what is left of it goes to read repair.
+constexpr absl::Duration kRingPatience = absl::Seconds(10);
+
+}  // namespace
+
+void PutCoordinator::Start(CallId call, PutCall put, Instant deadline,
+                           std::shared_ptr<const MintedWrite> minted) {
+  Join(call);
+  put_ = std::move(put);
+  deadline_ = deadline;
+  minted_ = std::move(minted);
+  started_ = core_.now();
+  Begin();
+}
+
+void PutCoordinator::StartForwarded(NodeNumber from, uint64_t operation,
+                                    PutCall put, Instant deadline,
+                                    std::shared_ptr<const MintedWrite> minted) {
+  JoinForwarded(from, operation);
+  put_ = std::move(put);
+  deadline_ = deadline;
+  minted_ = std::move(minted);
+  started_ = core_.now();
+  Begin();
+}
+
+void PutCoordinator::Join(CallId call) {
+  Waiter waiter;
+  waiter.call = call;
+  waiters_.push_back(waiter);
+  core_.BindCall(call, id());
+}
+
+void PutCoordinator::JoinForwarded(NodeNumber from, uint64_t operation) {
+  Waiter waiter;
+  waiter.from = from;
+  waiter.operation = operation;
+  waiters_.push_back(waiter);
+}
+
+void PutCoordinator::Begin() {
+  state_ = State::kReading;
+  ring_ = core_.ring();
+  answer_by_ = AnswerBy(started_, deadline_);
+  waits_for_ring_ = false;
+  absl::StatusOr<const Keyspace*> keyspace =
+      ResolveKeyspace(*ring_, put_.keyspace);
+  if (!keyspace.ok()) return AnswerError(keyspace.status());
+  keyspace_ = *keyspace;
+  if (absl::Status status = CheckKey(put_.key); !status.ok()) {
+    return AnswerError(std::move(status));
+  }
+  if (put_.value.size() > kValueBytesMax) {
+    return AnswerError(absl::InvalidArgumentError(
+        absl::StrCat("the value has ", put_.value.size(),
+                     " bytes, the limit is ", kValueBytesMax)));
+  }
+  if (put_.blind && put_.context.has_value()) {
+    return AnswerError(absl::InvalidArgumentError(
+        "a put is either blind or names a context, not both"));
+  }
+  if (put_.is_delete && put_.blind) {
+    return AnswerError(absl::InvalidArgumentError(
+        "a blind delete would delete nothing; name a context or leave it to "
+        "the coordinator to read one"));
+  }
+  absl::StatusOr<QuorumNeed> need =
+      WriteNeed(*ring_, *keyspace_, put_.w, put_.quorum);
+  if (!need.ok()) return AnswerError(need.status());
+  need_ = *need;
+  token_ = TokenOf(put_.key);
+  core_.SetTimer(*this, answer_by_);
+  if (minted_ != nullptr) {
+    state_ = State::kDistributing;
+    Distribute();
+    return;
+  }
+  if (put_.context.has_value()) {
+    absl::StatusOr<Context> context =
+        DecodeContext(*put_.context, keyspace_->id, put_.key);
+    if (!context.ok()) return AnswerError(context.status());
+    context_ = *std::move(context);
+    has_context_ = true;
+    Mint();
+  } else if (put_.blind) {
+    Mint();
+  } else {
+    BeginReading();
+  }
+}
+
+void PutCoordinator::BeginReading() {
+  state_ = State::kReading;
+  context_ = Context{};
+  reads_sent_.clear();
+  reads_asked_.clear();
+  reads_answered_ = 0;
+  const uint32_t r =
+      std::min(ring_->EffectiveR(*keyspace_), ring_->EffectiveN(*keyspace_));
+  // A plain sloppy put in `lww` needs only to be stamped above what it finds
+  // here.
+  reads_needed_ = keyspace_->mode == VersionMode::kLww && !need_.strict ? 1 : r;
+  reading_must_reach_ = need_.strict;
+  read_until_ =
+      need_.strict ? answer_by_
+                   : core_.now() +
+                         std::min((deadline_ - core_.now()) / kContextReadShare,
+                                  kContextReadMax);
+  while (reads_sent_.size() < reads_needed_ && AskContextOfAnother()) {
+  }
+  if (reads_sent_.size() < reads_needed_) {
+    if (reading_must_reach_) {
+      return AnswerError(absl::UnavailableError(absl::StrCat(
+          "write quorum not reached: strict write; its context needs ",
+          reads_needed_, " replicas, ", reads_sent_.size(),
+          " are alive; nothing was written")));
+    }
+    // What stand-ins hold is replaced too, as far as they can be asked.
+    std::vector<NodeNumber> fallbacks = ring_->Fallbacks(*keyspace_, token_);
+    std::stable_partition(
+        fallbacks.begin(), fallbacks.end(),
+        [this](NodeNumber node) { return node == core_.self(); });
+    for (NodeNumber node : fallbacks) {
+      if (reads_sent_.size() >= reads_needed_) break;
+      if (core_.IsAlive(node)) AskContext(node, /*from_hints=*/true);
+    }
+  }
+  if (reads_sent_.empty()) return Mint();
+  ArmTimer();
+}
+
+void PutCoordinator::AskContext(NodeNumber node, bool from_hints) {
+  reads_sent_[node] = core_.now();
+  reads_asked_.insert(node);
+  ReadRequest request;
+  request.operation = id();
+  request.keyspace = keyspace_->id;
+  request.key = put_.key;
+  request.kind = ReadKind::kClock;
+  request.from_hints = from_hints;
+  request.remaining = deadline_ - core_.now();
+  core_.Send(node, std::move(request));
+}
+
+bool PutCoordinator::AskContextOfAnother() {
+  for (NodeNumber node :
+       ReplicasByPreference(core_, *ring_, *keyspace_, token_)) {
+    if (!core_.IsAlive(node) || reads_asked_.contains(node)) continue;
+    AskContext(node, /*from_hints=*/false);
+    return true;
+  }
+  return false;
+}
+
+void PutCoordinator::FinishReading() {
+  if (reading_must_reach_ && reads_answered_ < reads_needed_) {
+    return AnswerError(absl::UnavailableError(absl::StrCat(
+        "strict write: its context needs ", reads_needed_, " replicas, ",
+        reads_answered_, " answered; nothing was written")));
+  }
+  Mint();
+}
+
+void PutCoordinator::Mint() {
+  state_ = State::kMinting;
+  if (core_.now() >= deadline_) {
+    return AnswerError(absl::DeadlineExceededError(
+        "the deadline came before anything was written"));
+  }
+  const bool is_replica = ring_->IsReplica(*keyspace_, token_, core_.self());
+  if (!is_replica) {
+    // A stand-in begins a new actor for each put, on top of nothing.
+    MintOn(ReadResult{}, false);
+    return;
+  }
+  core_.Load(Family::kData, DataKey(keyspace_->id, token_, put_.key),
+             [&core = core_, id = id()](const ReadResult& found) {
+               auto* put = dynamic_cast<PutCoordinator*>(core.Find(id));
+               if (put == nullptr || put->state_ != State::kMinting) return;
+               if (put->ring_->epoch() != core.ring()->epoch() &&
+                   put->keyspace_ != nullptr &&
+                   core.ring()->FindKeyspace(put->keyspace_->id) == nullptr) {
+                 return;  // OnRing has dealt with it
+               }
+               put->MintOn(found, true);
+             });
+}
+
+void PutCoordinator::MintOn(const ReadResult& found, bool is_replica) {
+  std::optional<Object> local;
+  std::optional<OwnRecord> own;
+  if (found.outcome == ReadResult::Outcome::kFailed) {
+    ++core_.stats().corrupt_reads;
+    return AnswerError(absl::DataLossError(absl::StrCat(
+        "this node's copy of the key is damaged: ", found.status.message(),
+        "; nothing was written")));
+  }
+  if (found.outcome == ReadResult::Outcome::kFound) {
+    absl::StatusOr<StoredRecord> record = DecodeStored(found.value);
+    absl::StatusOr<Object> object =
+        record.ok() ? DecodeObject(record->object)
+                    : absl::StatusOr<Object>(record.status());
+    if (!object.ok()) {
+      ++core_.stats().corrupt_reads;
+      return AnswerError(absl::DataLossError(
+          "this node's copy of the key is damaged; nothing was written"));
+    }
+    local = *std::move(object);
+    own = record->own;
+  }
+
+  const bool lww = keyspace_->mode == VersionMode::kLww;
+  HlcTimestamp floor = context_.newest;
+  if (lww && local.has_value() && !put_.blind) {
+    floor = std::max(floor, local->newest.hlc);
+  }
+  if (Planted("lww-stamp-below-seen")) floor = kNeverHlc;
+  // A stamp far ahead must not drag the node's clock along: such a write is
+  // stamped just above what it follows.
+  const HlcTimestamp drift_limit =
+      HlcFromMillis(core_.wall().millis() +
+                    absl::ToInt64Milliseconds(core_.options().max_clock_drift));
+  const bool floor_is_near = floor < drift_limit;
+  absl::StatusOr<HlcTimestamp> hlc =
+      core_.hlc().Now(core_.wall(), floor_is_near ? floor : kNeverHlc);
+  if (!hlc.ok()) return AnswerError(hlc.status());
+  if (!floor_is_near) {
+    hlc = HlcTimestamp{std::max(ToInt(*hlc), ToInt(floor) + 1)};
+  } else if (*hlc > HlcTimestamp{ToInt(drift_limit) + (1 << 16)}) {
+    return AnswerError(absl::UnavailableError(absl::StrCat(
+        "this node's clock is ", (HlcMillis(*hlc) - core_.wall().millis()),
+        " ms behind what it has "
+        "seen, the limit is ",
+        absl::FormatDuration(core_.options().max_clock_drift),
+        "; set its clock or try another node; nothing was written")));
+  }
+  Stamp stamp{*hlc, core_.self()};
+
+  int64_t expires_at_ms = 0;
+  if (put_.ttl > absl::ZeroDuration()) {
+    expires_at_ms = core_.wall().millis() +
+                    std::max<int64_t>(absl::ToInt64Milliseconds(put_.ttl), 1);
+  }
+
+  Object object;
+  if (lww) {
+    object = put_.is_delete ? MakeLwwTombstone(stamp)
+                            : MakeLww(stamp, expires_at_ms, put_.value);
+    if (local.has_value()) {
+      MergeReport report;
+      object = Merge(*local, object, &report);
+    }
+  } else if (put_.is_delete) {
+    object = ApplyDelete(local ? &*local : nullptr, context_.clock, stamp);
+  } else {
+    // A new actor unless this very run minted the last dot of this key:
+    // anything weaker lets a dot stand for two values.
+    Dot dot;
+    dot.actor.node = core_.self();
+    const bool continues =
+        own.has_value() && (own->start_id == core_.options().start_id ||
+                            Planted("actor-continued-after-restart"));
+    if (continues) {
+      dot.actor.birth = own->birth;
+      dot.counter = own->counter + 1;
+    } else {
+      dot.actor.birth = core_.random().Next();
+      dot.counter = 1;
+      if (Planted("actor-from-clock") && local.has_value()) {
+        for (const ClockEntry& entry : local->clock.entries()) {
+          if (entry.actor.node != core_.self()) continue;
+          dot.actor.birth = entry.actor.birth;
+          dot.counter = entry.counter + 1;
+        }
+      }
+    }
+    own = OwnRecord{core_.options().start_id, dot.actor.birth, dot.counter};
+    NewValue value;
+    value.dot = dot;
+    value.stamp = stamp;
+    value.expires_at_ms = expires_at_ms;
+    value.value = put_.value;
+    object =
+        ApplyPut(local ? &*local : nullptr, context_.clock, std::move(value));
+    if (object.siblings.size() > kSiblingsMax &&
+        (!local || object.siblings.size() > local->siblings.size())) {
+      return AnswerError(absl::InvalidArgumentError(
+          absl::StrCat("the key would have ", object.siblings.size(),
+                       " siblings, the limit is ", kSiblingsMax,
+                       "; read it and put a merged value with its context")));
+    }
+  }
+
+  std::string encoded = EncodeObject(object);
+  if (encoded.size() > kObjectBytesMax &&
+      (found.outcome != ReadResult::Outcome::kFound ||
+       encoded.size() > found.value.size())) {
+    return AnswerError(absl::ResourceExhaustedError(
+        absl::StrCat("the key's siblings would take ", encoded.size(),
+                     " bytes, the limit is ", kObjectBytesMax,
+                     "; read it and put a merged value with its context")));
+  }
+  if (is_replica) {
+    core_.WriteRecord(*keyspace_, put_.key, token_, own, encoded);
+  }
+
+  auto minted = std::make_shared<MintedWrite>();
+  // The context must not cover values that the writer never saw.
+  const size_t written = put_.is_delete ? 0 : 1;
+  const bool lww_lost = lww && object.newest != stamp;
+  if ((object.siblings.size() == written && !lww_lost) ||
+      Planted("put-context-covers-unseen")) {
+    minted->answer.context =
+        EncodeContext(ContextOf(object, keyspace_->id, put_.key));
+  } else {
+    minted->answer.unresolved_siblings = static_cast<uint32_t>(std::max<size_t>(
+        object.siblings.size() - std::min(object.siblings.size(), written), 1));
+  }
+  if (Planted("delta-sent") && !lww && !put_.is_delete) {
+    // Only the new value, under the whole clock.
+    Object delta = object;
+    std::erase_if(delta.siblings, [&](const Sibling& sibling) {
+      return sibling.stamp != stamp;
+    });
+    encoded = EncodeObject(delta);
+  }
+  minted->object = std::move(encoded);
+  minted_ = std::move(minted);
+  if (!put_.request.id.empty()) {
+    if (Outcomes::Entry* entry = core_.outcomes().Find(put_.request.id)) {
+      entry->minted = minted_;
+      core_.outcomes().Updated(put_.request.id);
+    }
+  }
+  Distribute();
+}
+
+void PutCoordinator::Distribute() {
+  state_ = State::kDistributing;
+  replicas_.clear();
+  hint_acks_.clear();
+  fallbacks_known_ = false;
+  next_fallback_ = 0;
+  own_hint_asked_ = false;
+  for (NodeNumber node : ring_->PreferenceList(*keyspace_, token_)) {
+    replicas_[node];
+  }
+  const std::vector<NodeNumber> order =
+      ReplicasByPreference(core_, *ring_, *keyspace_, token_);
+  for (NodeNumber node : order) {
+    if (node == core_.self()) {
+      // Written with the dot already, or by an earlier try: merged again, which
+      // changes nothing then.
+      SendTo(node);
+    } else if (core_.IsAlive(node)) {
+      SendTo(node);
+    } else {
+      replicas_[node].failed = true;
+      replicas_[node].reason = "is down";
+    }
+  }
+  AssignStandIns();
+  Evaluate();
+}
+
+void PutCoordinator::SendTo(NodeNumber node) {
+  Replica& replica = replicas_[node];
+  replica.sent = true;
+  replica.sent_at = core_.now();
+  WriteRequest request;
+  request.operation = id();
+  request.keyspace = keyspace_->id;
+  request.key = put_.key;
+  request.object = minted_->object;
+  request.purpose = WritePurpose::kPut;
+  // A new version leaves once it is in the log here.
+  core_.Send(node, std::move(request), Release::kWritten);
+}
+
+bool PutCoordinator::IsStandInCandidate(NodeNumber node) const {
+  return core_.IsAlive(node) && !replicas_.contains(node);
+}
+
+void PutCoordinator::AssignStandIns() {
+  // Whoever cannot be reached and has no stand-in yet.
+  std::vector<NodeNumber> orphans;
+  for (const auto& [node, replica] : replicas_) {
+    if (replica.failed && !replica.acked && !replica.hinted &&
+        replica.asked_stand_in == kNoNode) {
+      orphans.push_back(node);
+    }
+  }
+  if (orphans.empty()) return;
+  if (!fallbacks_known_) {
+    fallbacks_known_ = true;
+    fallbacks_ = ring_->Fallbacks(*keyspace_, token_);
+    // A coordinator that stands in itself is the nearest fallback of all.
+    const auto self =
+        std::find(fallbacks_.begin(), fallbacks_.end(), core_.self());
+    if (self != fallbacks_.end()) {
+      std::rotate(fallbacks_.begin(), self, self + 1);
+    }
+  }
+  const auto ask = [this](NodeNumber holder, std::vector<NodeNumber> targets) {
+    for (NodeNumber target : targets) {
+      replicas_[target].asked_stand_in = holder;
+      replicas_[target].stand_in_sent_at = core_.now();
+    }
+    WriteRequest request;
+    request.operation = id();
+    request.keyspace = keyspace_->id;
+    request.key = put_.key;
+    request.object = minted_->object;
+    request.hint_for = std::move(targets);
+    core_.Send(holder, std::move(request), Release::kWritten);
+  };
+  size_t done = 0;
+  for (; done < orphans.size(); ++done) {
+    while (next_fallback_ < fallbacks_.size() &&
+           !IsStandInCandidate(fallbacks_[next_fallback_])) {
+      ++next_fallback_;
+    }
+    if (next_fallback_ == fallbacks_.size()) break;
+    const NodeNumber holder = fallbacks_[next_fallback_++];
+    ask(holder, {orphans[done]});
+  }
+  if (done == orphans.size()) return;
+  // No other node is left: a node that has the object anyway keeps the rest,
+  // for delivery only.
+  own_hint_asked_ = true;
+  ask(core_.self(), {orphans.begin() + done, orphans.end()});
+}
+
+void PutCoordinator::OnReply(NodeNumber from, DataBody& body, Release release) {
+  if (auto* read = std::get_if<ReadReply>(&body)) {
+    const auto it = reads_sent_.find(from);
+    if (state_ != State::kReading || it == reads_sent_.end() ||
+        read->kind != ReadKind::kClock) {
+      return;
+    }
+    if (read->code == ReplyCode::kStaleRing) {
+      waits_for_ring_ = true;
+      core_.WantRing(from);
+      return ArmTimer();
+    }
+    if (from != core_.self()) {
+      core_.latency().Record(from, core_.now() - it->second);
+    }
+    bool ok = read->code == ReplyCode::kOk;
+    if (ok && read->found) {
+      absl::StatusOr<Object> object = DecodeObject(read->object);
+      ok = object.ok() && object->mode == ModeOf(*keyspace_);
+      if (ok) {
+        context_.clock.Merge(object->clock);
+        context_.newest = std::max(context_.newest, object->newest.hlc);
+      }
+    }
+    reads_sent_.erase(it);
+    if (ok) {
+      ++reads_answered_;
+    } else {
+      AskContextOfAnother();
+    }
+    if (reads_answered_ >= reads_needed_ || reads_sent_.empty()) {
+      FinishReading();
+    }
+    return;
+  }
+  if (auto* write = std::get_if<WriteReply>(&body)) {
+    OnWriteReply(from, *write, release);
+  }
+}
+
+void PutCoordinator::OnWriteReply(NodeNumber from, const WriteReply& reply,
+                                  Release release) {
+  if (state_ != State::kDistributing) return;
+  // From a replica for itself, or from a stand-in for others. This node can be
+  // both; its own copy was acknowledged first then.
+  const auto it = replicas_.find(from);
+  const bool for_itself =
+      it != replicas_.end() && it->second.sent && !it->second.acked &&
+      !(from == core_.self() && own_hint_asked_ && it->second.failed);
+  if (reply.code == ReplyCode::kStaleRing) {
+    waits_for_ring_ = true;
+    core_.WantRing(from);
+    return ArmTimer();
+  }
+  if (for_itself) {
+    Replica& replica = it->second;
+    if (reply.code == ReplyCode::kOk) {
+      replica.acked = true;
+      release_ = std::max(release_, release);
+      if (from != core_.self()) {
+        core_.latency().Record(from, core_.now() - replica.sent_at);
+      }
+    } else {
+      replica.failed = true;
+      replica.code = reply.code;
+      replica.reason =
+          absl::StrCat(ReplyCodeText(reply.code),
+                       reply.message.empty() ? "" : ": ", reply.message);
+    }
+  } else {
+    std::vector<NodeNumber> targets;
+    for (auto& [node, replica] : replicas_) {
+      if (replica.asked_stand_in == from) {
+        targets.push_back(node);
+        replica.asked_stand_in = kNoNode;
+        if (reply.code == ReplyCode::kOk) replica.hinted = true;
+      }
+    }
+    if (targets.empty()) return;
+    if (reply.code == ReplyCode::kOk) {
+      if (from == core_.self()) release_ = std::max(release_, release);
+      std::vector<NodeNumber>& held = hint_acks_[from];
+      held.insert(held.end(), targets.begin(), targets.end());
+    } else if (from == core_.self()) {
+      // Not even here: the range is left to repair.
+      for (NodeNumber node : targets) {
+        replicas_[node].hinted = true;
+        replicas_[node].reason += "; no hint was kept";
+      }
+    }
+  }
+  AssignStandIns();
+  Evaluate();
+}
+
+uint32_t PutCoordinator::Acks(uint32_t* from_replicas,
+                              uint32_t* from_stand_ins) const {
+  std::vector<WriteAck> acks;
+  *from_replicas = *from_stand_ins = 0;
+  for (const auto& [node, replica] : replicas_) {
+    if (!replica.acked) continue;
+    ++*from_replicas;
+    acks.push_back({node, {node}});
+  }
+  for (const auto& [holder, targets] : hint_acks_) {
+    if (replicas_.contains(holder) && replicas_.at(holder).acked) {
+      continue;  // counted already; its hints serve delivery only
+    }
+    ++*from_stand_ins;
+    if (!need_.strict || Planted("stand-in-at-strict")) {
+      acks.push_back({holder, targets});
+    }
+  }
+  return CountAcks(acks);
+}
+
+void PutCoordinator::Evaluate() {
+  if (core_.Find(id()) == nullptr || waits_for_ring_) return;
+  if (!answered_) {
+    uint32_t from_replicas = 0, from_stand_ins = 0;
+    if (Acks(&from_replicas, &from_stand_ins) >= need_.required) {
+      AnswerOk();
+    } else {
+      bool hope = false;
+      for (const auto& [node, replica] : replicas_) {
+        hope = hope || (replica.sent && !replica.acked && !replica.failed) ||
+               (replica.asked_stand_in != kNoNode && !need_.strict);
+        // One that is overdue may still answer in time.
+        hope = hope || (replica.sent && !replica.acked && replica.failed &&
+                        replica.code == ReplyCode::kOk && core_.IsAlive(node));
+      }
+      if (!hope) AnswerUnavailable("nobody else is left to ask");
+    }
+  }
+  MaybeEnd();
+}
+
+void PutCoordinator::MaybeEnd() {
+  if (core_.Find(id()) == nullptr) return;
+  for (const auto& [node, replica] : replicas_) {
+    if (!replica.acked && !replica.hinted) {
+      ArmTimer();
+      return;
+    }
+  }
+  if (answered_) {
+    core_.End(*this);
+  } else {
+    ArmTimer();
+  }
+}
+
+void PutCoordinator::AnswerOk() {
+  ClientAnswer answer;
+  PutAnswer put = minted_->answer;
+  Acks(&put.replica_acks, &put.stand_in_acks);
+  answer.answer = std::move(put);
+  AnswerAll(answer);
+}
+
+void PutCoordinator::AnswerUnavailable(absl::string_view why) {
+  uint32_t from_replicas = 0, from_stand_ins = 0;
+  const uint32_t received = Acks(&from_replicas, &from_stand_ins);
+  std::vector<std::string> reasons;
+  for (const auto& [node, replica] : replicas_) {
+    if (replica.acked) continue;
+    std::string reason = replica.reason;
+    if (reason.empty()) {
+      reason =
+          absl::StrCat("gave no answer in ",
+                       absl::FormatDuration(core_.now() - replica.sent_at));
+    }
+    reasons.push_back(absl::StrCat("node ", ToInt(node), " ", reason));
+  }
+  AnswerError(absl::UnavailableError(absl::StrCat(
+      "write quorum not reached: required ", need_.required, " of ", need_.n,
+      ", received ", received, " (", from_replicas, " from replicas, ",
+      from_stand_ins, " from stand-ins; ", need_.strict ? "strict" : "sloppy",
+      "; ", absl::StrJoin(reasons, ", "), "; ", why,
+      "); it may still take effect")));
+}
+
+void PutCoordinator::AnswerError(absl::Status status) {
+  const bool distributing = state_ == State::kDistributing;
+  ClientAnswer answer;
+  answer.status = std::move(status);
+  AnswerAll(answer);
+  // What was sent goes on until it is held or hinted everywhere.
+  if (!distributing) core_.End(*this);
+}
+
+void PutCoordinator::AnswerAll(const ClientAnswer& answer) {
+  answered_ = true;
+  if (keyspace_ != nullptr && answer.status.ok()) {
+    release_ = std::max(release_, core_.ReleaseOf(*keyspace_, put_.key));
+  }
+  if (!put_.request.id.empty()) {
+    Outcomes::Entry* entry = core_.outcomes().Find(put_.request.id);
+    if (entry != nullptr && entry->running == id()) {
+      entry->running = 0;
+      // A refusal before anything was written is as good as never sent; a put
+      // that failed later goes on with its dot when it is repeated.
+      if (answer.status.ok()) {
+        entry->answer = std::make_shared<ClientAnswer>(answer);
+        core_.outcomes().Updated(put_.request.id);
+      } else if (minted_ == nullptr) {
+        core_.outcomes().Erase(put_.request.id);
+      }
+    }
+  }
+  for (const Waiter& waiter : waiters_) {
+    if (waiter.from != kNoNode) {
+      ForwardReply reply;
+      reply.operation = waiter.operation;
+      reply.answer = answer;
+      reply.answer.ring_epoch = core_.ring()->epoch();
+      core_.Send(waiter.from, std::move(reply), release_);
+    } else {
+      core_.Answer(waiter.call, answer, release_);
+    }
+  }
+  waiters_.clear();
+}
+
+absl::Duration PutCoordinator::HintAfter(NodeNumber node) const {
+  const ShardOptions& options = core_.options();
+  const absl::Duration share =
+      std::clamp((deadline_ - started_) * options.hint_after_share,
+                 options.hint_after_min, options.hint_after_max);
+  // Three times the p99: a stand-in costs an fsync and a delivery, so a replica
+  // that is merely at its usual worst is waited for.
+  return std::clamp(core_.latency().P99(node, share) * 3,
+                    options.hint_after_min, share);
+}
+
+void PutCoordinator::ArmTimer() {
+  Instant when = Instant::Infinite();
+  if (!answered_) {
+    when = answer_by_;
+  } else if (waits_for_ring_) {
+    when = core_.now() + kRingPatience;
+  }
+  if (state_ == State::kReading) {
+    hedge_at_ = Instant::Infinite();
+    for (const auto& [node, at] : reads_sent_) {
+      if (node == core_.self()) continue;
+      const absl::Duration patience =
+          std::max(core_.latency().P95(node, (read_until_ - at) / 4),
+                   core_.options().hedge_after_min);
+      hedge_at_ = std::min(hedge_at_, at + patience);
+    }
+    // One that is overdue has been hedged already.
+    if (hedge_at_ <= core_.now()) hedge_at_ = Instant::Infinite();
+    when = std::min({when, read_until_, hedge_at_});
+  } else if (state_ == State::kDistributing && !waits_for_ring_) {
+    for (const auto& [node, replica] : replicas_) {
+      if (replica.acked || replica.hinted) continue;
+      if (replica.sent && !replica.failed) {
+        when = std::min(when, replica.sent_at + HintAfter(node));
+      } else if (replica.asked_stand_in != kNoNode &&
+                 replica.asked_stand_in != core_.self()) {
+        when = std::min(when, replica.stand_in_sent_at + kStandInPatience);
+      }
+    }
+  }
+  core_.SetTimer(*this, when);
+}
+
+void PutCoordinator::OnTimer() {
+  if (state_ == State::kReading) {
+    if (core_.now() >= answer_by_ && reading_must_reach_) {
+      return FinishReading();
+    }
+    if (core_.now() >= read_until_) return FinishReading();
+    if (core_.now() >= hedge_at_) AskContextOfAnother();
+    return ArmTimer();
+  }
+  if (answered_ && waits_for_ring_) return core_.End(*this);
+  if (!answered_ && core_.now() >= answer_by_) {
+    if (minted_ == nullptr) {
+      return AnswerError(absl::DeadlineExceededError(
+          "the deadline came before anything was written"));
+    }
+    AnswerUnavailable("the deadline has come");
+    if (waits_for_ring_) return core_.End(*this);
+  }
+  if (state_ != State::kDistributing || waits_for_ring_) return;
+  for (auto& [node, replica] : replicas_) {
+    if (replica.acked || replica.hinted) continue;
+    if (replica.sent && !replica.failed) {
+      if (core_.now() >= replica.sent_at + HintAfter(node)) {
+        replica.failed = true;
+        replica.reason =
+            absl::StrCat("gave no answer in ",
+                         absl::FormatDuration(core_.now() - replica.sent_at));
+      }
+    } else if (replica.asked_stand_in != kNoNode &&
+               core_.now() >= replica.stand_in_sent_at + kStandInPatience &&
+               replica.asked_stand_in != core_.self()) {
+      replica.asked_stand_in = kNoNode;
+    }
+  }
+  AssignStandIns();
+  Evaluate();
+}
+
+void PutCoordinator::OnPeersChanged() {
+  if (state_ == State::kReading) {
+    const size_t lost = std::erase_if(reads_sent_, [this](const auto& sent) {
+      return !core_.IsAlive(sent.first);
+    });
+    for (size_t i = 0; i < lost; ++i) AskContextOfAnother();
+    if (reads_sent_.empty()) FinishReading();
+    return;
+  }
+  if (state_ != State::kDistributing || waits_for_ring_) return;
+  bool lost = false;
+  for (auto& [node, replica] : replicas_) {
+    if (replica.acked) continue;
+    if (replica.sent && !replica.failed && !core_.IsAlive(node)) {
+      replica.failed = true;
+      replica.reason = "went down";
+      lost = true;
+    }
+    if (replica.asked_stand_in != kNoNode &&
+        !core_.IsAlive(replica.asked_stand_in)) {
+      replica.asked_stand_in = kNoNode;
+      lost = true;
+    }
+  }
+  if (!lost) return;
+  AssignStandIns();
+  Evaluate();
+}
+
+void PutCoordinator::OnRing() {
+  if (keyspace_ == nullptr) return;
+  const Keyspace* now = core_.ring()->FindKeyspace(keyspace_->id);
+  const bool changed = now == nullptr || now->changed_at > ring_->epoch();
+  if (!changed && !waits_for_ring_) return;
+  if (answered_) {
+    // What it still has to hand out goes by the new ring.
+    if (now == nullptr) return core_.End(*this);
+    ring_ = core_.ring();
+    keyspace_ = now;
+    waits_for_ring_ = false;
+    Distribute();
+    return;
+  }
+  // Nothing gathered under the older ring counts; the dot stays.
+  Begin();
+}
+
+void PutCoordinator::OnCancelled(CallId call) {
+  // The write goes on; only nobody waits for its answer.
+  std::erase_if(waiters_,
+                [call](const Waiter& waiter) { return waiter.call == call; });
+}
+
+}  // namespace ringkv

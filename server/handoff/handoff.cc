@@ -1,0 +1,300 @@
+#include "server/handoff/handoff.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/planted.h"
+#include "base/token.h"
+#include "server/coordinator/common.h"
+
+namespace ringkv {
+namespace {
+
+constexpr size_t kFetchEntries = 128;
+constexpr absl::Duration kDeliveryPatience = absl::Seconds(2);
+constexpr absl::Duration kPauseMin = absl::Milliseconds(100);
+constexpr absl::Duration kPauseMax = absl::Seconds(5);
+
+}  // namespace
+
+bool HandoffBudget::Take(uint64_t bytes, Instant now,
+                         uint64_t bytes_per_second) {
+  const double full = static_cast<double>(bytes_per_second) / 4;
+  if (!started_) {
+    started_ = true;
+    level_ = full;
+  } else {
+    level_ += absl::ToDoubleSeconds(now - filled_at_) *
+              static_cast<double>(bytes_per_second);
+    level_ = std::min(level_, full);
+  }
+  filled_at_ = now;
+  if (level_ <= 0) return false;
+  level_ -= static_cast<double>(bytes);
+  return true;
+}
+
+void Handoff::Tick() {
+  if (!core_.has_ring()) return;
+  for (const auto& [target, backlog] : core_.hints().backlogs()) {
+    if (backlog.hints == 0) continue;
+    const auto running = running_.find(target);
+    if (running != running_.end() && core_.Find(running->second) != nullptr) {
+      continue;
+    }
+    const bool member = core_.ring()->FindMember(target) != nullptr;
+    const bool aged =
+        backlog.oldest_ms != 0 &&
+        core_.wall().millis() - backlog.oldest_ms >
+            absl::ToInt64Milliseconds(core_.options().hint_age_max);
+    if (member && !core_.IsAlive(target) && !aged) continue;
+    HandoffTarget& delivery = core_.Begin<HandoffTarget>();
+    running_[target] = delivery.id();
+    delivery.Start(target, &budget_);
+  }
+}
+
+void HandoffTarget::Start(NodeNumber target, HandoffBudget* budget) {
+  target_ = target;
+  budget_ = budget;
+  Fetch();
+}
+
+void HandoffTarget::Fetch() {
+  if (fetching_) return;
+  fetching_ = true;
+  HintRange range = HintIndexRangeFrom(target_, next_sequence_);
+  RangeLimits limits;
+  limits.entries_max = kFetchEntries;
+  core_.LoadRange(
+      Family::kHints, std::move(range.begin), std::move(range.end), limits,
+      [&core = core_, id = id()](const absl::StatusOr<RangeResult>& range) {
+        auto* self = dynamic_cast<HandoffTarget*>(core.Find(id));
+        if (self != nullptr) self->Fetched(range);
+      });
+}
+
+void HandoffTarget::Fetched(const absl::StatusOr<RangeResult>& range) {
+  fetching_ = false;
+  if (!range.ok()) {
+    ++core_.stats().corrupt_reads;
+    pause_ = kPauseMax;
+    core_.SetTimer(*this, core_.now() + pause_);
+    return;
+  }
+  complete_ = range->complete;
+  for (const Entry& entry : range->entries) {
+    absl::StatusOr<uint64_t> sequence = HintIndexSequence(entry.key);
+    if (!sequence.ok()) {
+      ++core_.stats().corrupt_reads;
+      continue;
+    }
+    next_sequence_ = *sequence + 1;
+    absl::StatusOr<HintRecordKeyParts> parts = ParseHintRecordKey(entry.value);
+    if (!parts.ok()) {
+      ++core_.stats().corrupt_reads;
+      continue;
+    }
+    if (ShardOf(parts->token, core_.options().shards) ==
+        core_.options().shard) {
+      queue_.push_back(entry.value);
+    }
+  }
+  Pump();
+}
+
+void HandoffTarget::Pump() {
+  while (!queue_.empty() && Deliverable() &&
+         in_flight_ < core_.options().handoff_in_flight_max) {
+    std::string record_key = std::move(queue_.front());
+    queue_.pop_front();
+    ++in_flight_;
+    HintDelivery& delivery = core_.Begin<HintDelivery>();
+    delivery.Start(id(), target_, std::move(record_key), budget_);
+    if (core_.Find(id()) == nullptr) return;
+  }
+  if (queue_.empty() && !complete_ && !fetching_) Fetch();
+  if (!queue_.empty() || fetching_ || in_flight_ > 0) {
+    core_.SetTimer(*this, core_.now() + kPauseMin);
+    return;
+  }
+  // Through, from front to end.
+  const auto backlog = core_.hints().backlogs().find(target_);
+  if (backlog == core_.hints().backlogs().end() || backlog->second.hints == 0 ||
+      !Deliverable()) {
+    core_.End(*this);
+    return;
+  }
+  // What was kept, or came meanwhile, gets another turn; the longer the oftener
+  // it fails.
+  pause_ =
+      kept_ == 0 ? kPauseMin : std::clamp(pause_ * 2, kPauseMin, kPauseMax);
+  core_.SetTimer(*this, core_.now() + pause_);
+}
+
+bool HandoffTarget::Deliverable() const {
+  if (!core_.has_ring()) return false;
+  if (core_.ring()->FindMember(target_) == nullptr) return true;
+  if (core_.IsAlive(target_)) return true;
+  // Of a target that is away only the oldest may be due, and deliveries find
+  // out; without it, the rest waits.
+  const auto backlog = core_.hints().backlogs().find(target_);
+  return backlog != core_.hints().backlogs().end() &&
+         backlog->second.oldest_ms != 0 &&
+         core_.wall().millis() - backlog->second.oldest_ms >
+             absl::ToInt64Milliseconds(core_.options().hint_age_max);
+}
+
+void HandoffTarget::Delivered(bool kept) {
+  --in_flight_;
+  if (kept) ++kept_;
+  Pump();
+}
+
+void HandoffTarget::OnTimer() {
+  if (!Deliverable()) {
+    queue_.clear();
+    complete_ = true;
+    if (in_flight_ == 0 && !fetching_) {
+      core_.End(*this);
+    } else {
+      core_.SetTimer(*this, core_.now() + kPauseMax);
+    }
+    return;
+  }
+  if (queue_.empty() && complete_ && in_flight_ == 0 && !fetching_) {
+    // A new turn from the front.
+    next_sequence_ = 0;
+    complete_ = false;
+    kept_ = 0;
+  }
+  Pump();
+}
+
+void HintDelivery::Start(uint64_t parent, NodeNumber target,
+                         std::string record_key, HandoffBudget* budget) {
+  parent_ = parent;
+  target_ = target;
+  budget_ = budget;
+  record_key_ = std::move(record_key);
+  absl::StatusOr<HintRecordKeyParts> parts = ParseHintRecordKey(record_key_);
+  if (!parts.ok()) return Finish(/*kept=*/true);
+  keyspace_ = parts->keyspace;
+  token_ = parts->token;
+  key_ = std::string(parts->key);
+  core_.SetTimer(*this, core_.now() + kDeliveryPatience);
+  core_.Load(Family::kHints, record_key_,
+             [&core = core_, id = id()](const ReadResult& found) {
+               auto* self = dynamic_cast<HintDelivery*>(core.Find(id));
+               if (self != nullptr) self->Loaded(found);
+             });
+}
+
+void HintDelivery::Loaded(const ReadResult& found) {
+  if (found.outcome != ReadResult::Outcome::kFound) {
+    return Finish(found.outcome != ReadResult::Outcome::kMissing);
+  }
+  absl::StatusOr<HintRecord> record = DecodeHintRecord(found.value);
+  if (!record.ok()) {
+    ++core_.stats().corrupt_reads;
+    return Finish(true);
+  }
+  const auto target =
+      std::find_if(record->targets.begin(), record->targets.end(),
+                   [this](const HintTarget& t) { return t.node == target_; });
+  if (target == record->targets.end()) return Finish(false);
+  digest_ = DigestOf(record->object);
+  const Keyspace* keyspace = core_.ring()->FindKeyspace(keyspace_);
+  if (keyspace == nullptr) {
+    // The keyspace was dropped, and its id never comes back.
+    return Remove();
+  }
+  const bool aged = core_.wall().millis() - target->created_ms >
+                    absl::ToInt64Milliseconds(core_.options().hint_age_max);
+  const bool is_replica = core_.ring()->IsReplica(*keyspace, token_, target_);
+  if (is_replica && core_.IsAlive(target_)) {
+    waiting_.insert(target_);
+  } else if (!is_replica || aged) {
+    for (NodeNumber node : core_.ring()->PreferenceList(*keyspace, token_)) {
+      if (core_.IsAlive(node)) waiting_.insert(node);
+    }
+    needed_ = core_.ring()->EffectiveW(*keyspace);
+    if (waiting_.size() < needed_) return Finish(true);
+  } else {
+    return Finish(true);
+  }
+  // Shared with all other nodes that may have hints for it.
+  const uint64_t senders =
+      std::max<uint64_t>(core_.AliveMembers().size(), 2) - 1;
+  if (!budget_->Take(
+          record->object.size() * waiting_.size() + 64, core_.now(),
+          std::max<uint64_t>(core_.options().handoff_bytes_per_second /
+                                 senders / core_.options().shards,
+                             1))) {
+    waiting_.clear();
+    return Finish(true);
+  }
+  if (Planted("hint-removed-before-ack")) Remove();
+  const std::set<NodeNumber> recipients = waiting_;
+  for (NodeNumber node : recipients) {
+    WriteRequest request;
+    request.operation = id();
+    request.keyspace = keyspace_;
+    request.key = key_;
+    request.object = record->object;
+    request.purpose = WritePurpose::kHandoff;
+    core_.Send(node, std::move(request));
+  }
+}
+
+void HintDelivery::OnReply(NodeNumber from, DataBody& body, Release release) {
+  auto* reply = std::get_if<WriteReply>(&body);
+  if (reply == nullptr || waiting_.erase(from) == 0) return;
+  if (reply->code == ReplyCode::kOk) {
+    acked_.insert(from);
+    if (acked_.size() >= needed_) return Remove();
+  } else if (reply->code == ReplyCode::kStaleRing) {
+    core_.WantRing(from);
+  }
+  if (acked_.size() + waiting_.size() < needed_) Finish(true);
+}
+
+void HintDelivery::Remove() {
+  core_.Load(Family::kHints, record_key_,
+             [&core = core_, id = id()](const ReadResult& found) {
+               auto* self = dynamic_cast<HintDelivery*>(core.Find(id));
+               if (self == nullptr) return;
+               WriteBatch batch;
+               absl::StatusOr<bool> removed = core.hints().RemoveTarget(
+                   batch, found, self->keyspace_, self->token_, self->key_,
+                   self->target_, self->digest_);
+               if (!removed.ok()) {
+                 ++core.stats().corrupt_reads;
+               } else if (*removed) {
+                 ++core.stats().hints_delivered;
+                 core.Apply(std::move(batch));
+               }
+               self->Finish(!removed.ok() || !*removed);
+             });
+}
+
+void HintDelivery::Finish(bool kept) {
+  const uint64_t parent = parent_;
+  ShardCore& core = core_;
+  core_.End(*this);
+  if (auto* target = dynamic_cast<HandoffTarget*>(core.Find(parent))) {
+    target->Delivered(kept);
+  }
+}
+
+void HintDelivery::OnTimer() { Finish(true); }
+
+void HintDelivery::OnPeersChanged() {
+  if (waiting_.empty()) return;
+  for (NodeNumber node : std::set<NodeNumber>(waiting_)) {
+    if (!core_.IsAlive(node)) waiting_.erase(node);
+  }
+  if (acked_.size() + waiting_.size() < needed_) Finish(true);
+}
+
+}  // namespace ringkv
