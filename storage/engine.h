@@ -38,7 +38,7 @@ class WriteBatch {
   void Delete(Family family, std::string key) {
     Add({Kind::kDelete, family, std::move(key), {}});
   }
-  // Deletes [begin, end).
+  // Deletes [begin, end); nothing if `end` is not above `begin`.
   void DeleteRange(Family family, std::string begin, std::string end) {
     Add({Kind::kDeleteRange, family, std::move(begin), std::move(end)});
   }
