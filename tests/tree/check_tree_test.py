@@ -95,7 +95,7 @@ class CheckTreeTest(unittest.TestCase):
         for header in ["<thread>", "<mutex>", "<condition_variable>", "<future>",
                        "<chrono>", "<random>", "<ctime>", "<unistd.h>",
                        "<sys/socket.h>", "<fstream>", "<spdlog/spdlog.h>",
-                       '"absl/synchronization/mutex.h"', '"absl/time/clock.h"',
+                       '"base/mutex.h"', '"absl/synchronization/mutex.h"', '"absl/time/clock.h"',
                        '"absl/random/random.h"']:
             for path in ["base/a.cc", "storage/hints/a.cc", "membership/ring/a.cc",
                          "server/coordinator/a.cc"]:

@@ -1,0 +1,378 @@
+"""Starts, watches and stops real RingKV processes for the integration tests.
+
+Nodes listen on free loopback ports, or in network namespaces of their own, and
+keep their data and logs in a temporary folder that is removed when the test
+passed and named when it did not. Nothing here waits for a time to pass: every
+wait is for a condition, with a deadline that fails the test.
+"""
+
+import ctypes
+import http.client
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.environ.get("RINGKV_BUILD", os.path.join(ROOT, "build"))
+sys.path.insert(0, os.path.join(BUILD, "integration", "python"))
+
+import grpc  # noqa: E402
+from ringkv.v1 import admin_pb2_grpc, kv_pb2, kv_pb2_grpc  # noqa: E402
+
+_pause = threading.Event()  # never set: waits between two looks at a condition
+_libc = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def wait_until(condition, seconds, what):
+    """Returns the first true result of condition(); fails after `seconds`.
+
+    `what` is a text, or a function that makes one when the wait failed.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            text = what() if callable(what) else what
+            raise AssertionError(f"waited {seconds} s in vain for: {text}")
+        _pause.wait(0.02)
+
+
+def _die_with_parent():
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _port_is_free(port):
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+            return True
+        except OSError:
+            return False
+
+
+# Below the range that the kernel hands out for outgoing connections, so that no
+# client takes the port of a node that restarts.
+_ports = iter([])
+
+
+def free_port():
+    global _ports
+    while True:
+        for port in _ports:
+            if _port_is_free(port):
+                return port
+        begin = random.SystemRandom().randrange(10000, 30000)
+        _ports = iter(range(begin, begin + 2000))
+
+
+def program(name):
+    path = os.path.join(BUILD, name)
+    if not os.access(path, os.X_OK):
+        raise AssertionError(f"{path} is missing; build first")
+    return path
+
+
+def run(arguments, seconds=60, **options):
+    """Runs a command to its end; returns the CompletedProcess with its text."""
+    options.setdefault("stdin", subprocess.DEVNULL)
+    if "input" in options:
+        options.pop("stdin")
+    return subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=seconds, preexec_fn=_die_with_parent, **options)
+
+
+def kvctl(*arguments, endpoint=None, seconds=60, check=True, namespace=None, **options):
+    command = [program("kvctl"), *arguments]
+    if endpoint:
+        command += ["--endpoint", endpoint]
+    if namespace:
+        command = ["ip", "netns", "exec", namespace, *command]
+    result = run(command, seconds=seconds, **options)
+    if check and result.returncode != 0:
+        raise AssertionError(
+            f"kvctl {' '.join(map(str, arguments))}: exit code {result.returncode}\n"
+            f"{result.stdout.decode(errors='replace')}"
+            f"{result.stderr.decode(errors='replace')}")
+    return result
+
+
+def kvctl_json(*arguments, **options):
+    return json.loads(kvctl(*arguments, "-o", "json", **options).stdout)
+
+
+class Node:
+    """One kvnode process and its data folder, over all its restarts."""
+
+    def __init__(self, folder, name, host="127.0.0.1", namespace=None, location=None,
+                 flags=(), ports=None):
+        self.name = name
+        self.folder = folder
+        self.data = os.path.join(folder, name)
+        self.log = os.path.join(folder, name + ".log")
+        self.namespace = namespace
+        self.location = location
+        self.host = host
+        ports = ports or (free_port(), free_port(), free_port())
+        self.client_address, self.peer_address, self.http_address = (
+            f"{host}:{port}" for port in ports)
+        self.flags = list(flags)
+        self.seeds = []
+        self.process = None
+        self.channel = None
+
+    def command(self):
+        command = [program("kvnode"), "--data-dir", self.data, "--name", self.name,
+                   "--listen", self.client_address, "--peer-listen", self.peer_address,
+                   "--http-listen", self.http_address]
+        if self.seeds:
+            command += ["--seeds", ",".join(self.seeds)]
+        if self.location:
+            command += ["--location", self.location]
+        command += self.flags
+        if self.namespace:
+            command = ["ip", "netns", "exec", self.namespace, *command]
+        return command
+
+    def start(self):
+        assert not self.running(), f"{self.name} runs already"
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, preexec_fn=_die_with_parent)
+        return self
+
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def http(self, path, timeout=2.0):
+        """(status, body) of a GET, or (0, reason) when there is no answer."""
+        if self.namespace:
+            result = run(["ip", "netns", "exec", self.namespace, "curl", "-s", "-m",
+                          str(timeout), "-w", "\n%{http_code}",
+                          f"http://{self.http_address}{path}"])
+            body, _, status = result.stdout.decode().rpartition("\n")
+            return int(status or 0), body
+        connection = http.client.HTTPConnection(self.http_address, timeout=timeout)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        except OSError as error:
+            return 0, str(error)
+        finally:
+            connection.close()
+
+    def answers_http(self):
+        if not self.running():
+            raise AssertionError(f"{self.name} has stopped\n{self.tail()}")
+        return self.http("/healthz")[0] == 200
+
+    def ready(self):
+        if not self.running():
+            raise AssertionError(f"{self.name} has stopped\n{self.tail()}")
+        return self.http("/readyz")[0] == 200
+
+    def wait_alive(self, seconds=20):
+        wait_until(self.answers_http, seconds, lambda: f"{self.name} alive\n{self.tail()}")
+        return self
+
+    def wait_ready(self, seconds=30):
+        wait_until(self.ready, seconds, lambda: f"{self.name} ready: "
+                   f"{self.http('/readyz')}\n{self.tail()}")
+        return self
+
+    def metric(self, name):
+        """Sum of a metric over its labels; 0 if it is not there."""
+        status, body = self.http("/metrics")
+        assert status == 200, (status, body)
+        total = 0.0
+        for line in body.splitlines():
+            if line.startswith((name + " ", name + "{")):
+                total += float(line.rsplit(" ", 1)[1])
+        return total
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        """The process is gone at once, as in a crash."""
+        if self.running():
+            self.process.kill()
+        if self.process:
+            self.process.wait(10)
+
+    def freeze(self):
+        self.signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self.signal(signal.SIGCONT)
+
+    def stop(self, seconds=30):
+        """Drains; returns the exit code."""
+        if self.running():
+            self.process.terminate()
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"{self.name} still drains after {seconds} s\n{self.tail()}") from None
+
+    def tail(self, lines=40):
+        try:
+            with open(self.log, errors="replace") as file:
+                return f"--- end of the log of {self.name}\n" + "".join(
+                    file.readlines()[-lines:])
+        except FileNotFoundError:
+            return "(no log)"
+
+    def log_text(self):
+        with open(self.log, errors="replace") as file:
+            return file.read()
+
+    def connect(self):
+        if self.channel is None:
+            self.channel = grpc.insecure_channel(self.client_address, options=[
+                ("grpc.initial_reconnect_backoff_ms", 50),
+                ("grpc.max_reconnect_backoff_ms", 500),
+                ("grpc.use_local_subchannel_pool", 1)])
+        return self.channel
+
+    @property
+    def kv(self):
+        return kv_pb2_grpc.KeyValueStub(self.connect())
+
+    @property
+    def admin(self):
+        return admin_pb2_grpc.AdminStub(self.connect())
+
+    def close(self):
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+        if self.running():
+            self.process.send_signal(signal.SIGCONT)
+        self.kill()
+
+
+class Cluster:
+    """Several nodes that were formed into one cluster."""
+
+    def __init__(self, folder, nodes):
+        self.folder = folder
+        self.nodes = nodes
+        seeds = [node.peer_address for node in nodes[:3]]
+        for node in nodes:
+            node.seeds = seeds
+
+    def start(self):
+        for node in self.nodes:
+            node.start()
+        for node in self.nodes:
+            node.wait_alive()
+        return self
+
+    def init(self, *flags):
+        first = self.nodes[0]
+
+        def formed():
+            result = kvctl("init", "--nodes", str(len(self.nodes)), *flags,
+                           endpoint=first.client_address, namespace=first.namespace,
+                           check=False)
+            self.last_init = (result.stdout + result.stderr).decode()
+            return result.returncode == 0
+
+        wait_until(formed, 30, lambda: f"kvctl init: {self.last_init}")
+        for node in self.nodes:
+            node.wait_ready()
+        return self
+
+    @property
+    def endpoints(self):
+        return ",".join(node.client_address for node in self.nodes)
+
+    def __getitem__(self, index):
+        return self.nodes[index]
+
+    def __iter__(self):
+        return iter(self.nodes)
+
+    def __len__(self):
+        return len(self.nodes)
+
+
+class TestCase(unittest.TestCase):
+    """A test with a folder of its own, whose nodes end with it."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="ringkv-test-")
+        self.nodes = []
+        self.addCleanup(self._clean_up)
+
+    def _clean_up(self):
+        for node in self.nodes:
+            node.close()
+        errors = getattr(self._outcome, "errors", None)
+        result = getattr(self._outcome, "result", None)
+        failed = any(error for _, error in errors or []) or any(
+            test is self for test, _ in (result.failures + result.errors if result else []))
+        if failed:
+            for node in self.nodes:
+                print(node.tail(), file=sys.stderr)
+            print(f"data and logs are in {self.folder}", file=sys.stderr)
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def node(self, name="n1", **options):
+        node = Node(self.folder, name, **options)
+        self.nodes.append(node)
+        return node
+
+    def single_node(self, **options):
+        """A cluster of one, ready."""
+        node = self.node(flags=["--init", *options.pop("flags", [])], **options)
+        return node.start().wait_ready()
+
+    def cluster(self, count=3, racks=3, init=(), flags=()):
+        nodes = [
+            self.node(f"n{i + 1}", flags=flags,
+                      location=f"zone=z1,rack=r{i % racks + 1},host=h{i + 1}")
+            for i in range(count)]
+        return Cluster(self.folder, nodes).start().init(*init)
+
+    def refused(self, code, call, *arguments, **options):
+        """Expects a gRPC error with `code`; returns its message."""
+        options.setdefault("timeout", 10)
+        try:
+            answer = call(*arguments, **options)
+        except grpc.RpcError as error:
+            self.assertEqual(code, error.code(), error.details())
+            return error.details()
+        return self.fail(f"expected {code}, got {answer}")
+
+
+def put(node, key, value, timeout=10, **fields):
+    return node.kv.Put(kv_pb2.PutRequest(key=key, value=value, **fields), timeout=timeout)
+
+
+def get(node, key, timeout=10, **fields):
+    return node.kv.Get(kv_pb2.GetRequest(key=key, **fields), timeout=timeout)
+
+
+def values(answer):
+    return sorted(sibling.value for sibling in answer.siblings)
+
+
+def main():
+    unittest.main(verbosity=2)
