@@ -26,11 +26,17 @@ BUILD = os.environ.get("RINGKV_BUILD", os.path.join(ROOT, "build"))
 sys.path.insert(0, os.path.join(BUILD, "integration", "python"))
 
 import grpc  # noqa: E402
-from ringkv.v1 import admin_pb2_grpc, kv_pb2, kv_pb2_grpc  # noqa: E402
+from ringkv.v1 import admin_pb2, admin_pb2_grpc, kv_pb2, kv_pb2_grpc  # noqa: E402
 
 _pause = threading.Event()  # never set: waits between two looks at a condition
 _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+
+
+def later(seconds):
+    """A function that is true from `seconds` from now on."""
+    deadline = time.monotonic() + seconds
+    return lambda: time.monotonic() >= deadline
 
 
 def wait_until(condition, seconds, what):
@@ -93,12 +99,10 @@ def run(arguments, seconds=60, **options):
                           timeout=seconds, preexec_fn=_die_with_parent, **options)
 
 
-def kvctl(*arguments, endpoint=None, seconds=60, check=True, namespace=None, **options):
+def kvctl(*arguments, endpoint=None, seconds=60, check=True, **options):
     command = [program("kvctl"), *arguments]
     if endpoint:
         command += ["--endpoint", endpoint]
-    if namespace:
-        command = ["ip", "netns", "exec", namespace, *command]
     result = run(command, seconds=seconds, **options)
     if check and result.returncode != 0:
         raise AssertionError(
@@ -115,18 +119,18 @@ def kvctl_json(*arguments, **options):
 class Node:
     """One kvnode process and its data folder, over all its restarts."""
 
-    def __init__(self, folder, name, host="127.0.0.1", namespace=None, location=None,
-                 flags=(), ports=None):
+    def __init__(self, folder, name, location=None, flags=(), ports=None,
+                 addresses=None, namespace=None):
         self.name = name
         self.folder = folder
         self.data = os.path.join(folder, name)
         self.log = os.path.join(folder, name + ".log")
         self.namespace = namespace
         self.location = location
-        self.host = host
-        ports = ports or (free_port(), free_port(), free_port())
-        self.client_address, self.peer_address, self.http_address = (
-            f"{host}:{port}" for port in ports)
+        if addresses is None:
+            ports = ports or (free_port(), free_port(), free_port())
+            addresses = [f"127.0.0.1:{port}" for port in ports]
+        self.client_address, self.peer_address, self.http_address = addresses
         self.flags = list(flags)
         self.seeds = []
         self.process = None
@@ -158,12 +162,6 @@ class Node:
 
     def http(self, path, timeout=2.0):
         """(status, body) of a GET, or (0, reason) when there is no answer."""
-        if self.namespace:
-            result = run(["ip", "netns", "exec", self.namespace, "curl", "-s", "-m",
-                          str(timeout), "-w", "\n%{http_code}",
-                          f"http://{self.http_address}{path}"])
-            body, _, status = result.stdout.decode().rpartition("\n")
-            return int(status or 0), body
         connection = http.client.HTTPConnection(self.http_address, timeout=timeout)
         try:
             connection.request("GET", path)
@@ -288,8 +286,7 @@ class Cluster:
 
         def formed():
             result = kvctl("init", "--nodes", str(len(self.nodes)), *flags,
-                           endpoint=first.client_address, namespace=first.namespace,
-                           check=False)
+                           endpoint=first.client_address, check=False)
             self.last_init = (result.stdout + result.stderr).decode()
             return result.returncode == 0
 
@@ -368,6 +365,43 @@ def put(node, key, value, timeout=10, **fields):
 
 def get(node, key, timeout=10, **fields):
     return node.kv.Get(kv_pb2.GetRequest(key=key, **fields), timeout=timeout)
+
+
+def all_hints(node):
+    """Number of hints that wait anywhere, or None while a member is unheard."""
+    answer = node.admin.Hints(admin_pb2.HintsRequest(), timeout=10)
+    if answer.unheard:
+        return None
+    return sum(backlog.hints for backlog in answer.backlogs)
+
+
+def wait_hints_delivered(node, seconds=60):
+    wait_until(lambda: all_hints(node) == 0, seconds,
+               lambda: f"hints delivered: {node.admin.Hints(admin_pb2.HintsRequest())}")
+
+
+def locate(node, key, keyspace=""):
+    return node.admin.Locate(admin_pb2.LocateRequest(key=key, keyspace=keyspace), timeout=10)
+
+
+def wait_states(node, state, numbers, seconds=30):
+    """Waits until `node` sees the members `numbers` in `state`."""
+    def seen():
+        status = node.admin.Status(admin_pb2.StatusRequest(), timeout=10)
+        return {n.node_number for n in status.nodes if n.state == state} >= set(numbers)
+    wait_until(seen, seconds, lambda: f"{node.name} sees {numbers} in state {state}: "
+               f"{node.admin.Status(admin_pb2.StatusRequest())}")
+
+
+def replica_differences(node, keys):
+    """Keys whose replicas are not all there and equal; reads and repairs nothing."""
+    different = []
+    for key in keys:
+        replicas = [copy for copy in locate(node, key).copies if copy.replica]
+        if not all(copy.answered for copy in replicas) or len(
+                {(copy.found, copy.digest) for copy in replicas}) != 1:
+            different.append((key, replicas))
+    return different
 
 
 def values(answer):

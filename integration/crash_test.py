@@ -1,0 +1,171 @@
+"""Nodes that die, drain and freeze while applications go on."""
+
+import json
+import random
+import subprocess
+import threading
+import unittest
+
+import grpc
+
+import harness
+from harness import get, put, values
+from ringkv.v1 import admin_pb2, kv_pb2
+
+
+class SteadyLoad:
+    """An application over the C++ client, until finish()."""
+
+    def __init__(self, endpoints, deadline_ms, threads=4):
+        self.process = subprocess.Popen(
+            [harness.program("steady_load"), endpoints, str(deadline_ms), str(threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            preexec_fn=harness._die_with_parent)
+        assert self.process.stdout.readline() == b"started\n"
+
+    def finish(self):
+        output, _ = self.process.communicate(timeout=60)
+        return json.loads(output)
+
+
+class Writers:
+    """Threads that put new keys through any node and keep what was acknowledged."""
+
+    def __init__(self, cluster, threads=4):
+        self.cluster = cluster
+        self.acknowledged = {}
+        self.attempts = 0
+        self.stop = threading.Event()
+        self.threads = [threading.Thread(target=self._write, args=(i,))
+                        for i in range(threads)]
+        for thread in self.threads:
+            thread.start()
+
+    def _write(self, number):
+        chance = random.Random(number)
+        i = 0
+        while not self.stop.is_set():
+            i += 1
+            self.attempts += 1
+            key = b"crash %d %d" % (number, i)
+            try:
+                put(chance.choice(self.cluster.nodes), key, key, timeout=3)
+                self.acknowledged[key] = key
+            except grpc.RpcError:
+                pass  # failed or unknown: nothing was promised
+
+    def wait_for(self, more):
+        """Until `more` further writes were acknowledged."""
+        target = len(self.acknowledged) + more
+        harness.wait_until(lambda: len(self.acknowledged) >= target, 60,
+                           lambda: f"{more} more writes ({len(self.acknowledged)} of "
+                           f"{self.attempts} so far)")
+
+    def finish(self):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(30)
+        return self.acknowledged
+
+
+class CrashTest(harness.TestCase):
+
+    def assert_all_there(self, cluster, acknowledged):
+        everyone = [n.node_number for n in cluster[0].admin.Status(
+            admin_pb2.StatusRequest(), timeout=10).nodes]
+        for node in cluster:
+            harness.wait_states(node, admin_pb2.NODE_STATE_ALIVE, everyone)
+            harness.wait_hints_delivered(node)
+        self.assertEqual([], harness.replica_differences(cluster[0], acknowledged))
+        lost = [key for key, value in acknowledged.items()
+                if values(get(cluster[1], key)) != [value]]
+        self.assertEqual([], lost)
+
+    def test_kill_under_load_loses_no_acknowledged_write(self):
+        cluster = self.cluster(3)
+        chance = random.Random(5)
+        writers = Writers(cluster)
+        try:
+            for _ in range(6):
+                writers.wait_for(150)
+                victim = chance.choice(cluster.nodes)
+                victim.kill()
+                writers.wait_for(150)
+                victim.start().wait_ready()
+        finally:
+            acknowledged = writers.finish()
+        self.assertGreater(len(acknowledged), 1000)
+        self.assert_all_there(cluster, acknowledged)
+
+    def test_kill_of_all_nodes_at_once_loses_no_acknowledged_write(self):
+        cluster = self.cluster(3)
+        for _ in range(3):
+            writers = Writers(cluster)
+            try:
+                writers.wait_for(300)
+                for node in cluster:
+                    node.kill()
+            finally:
+                acknowledged = writers.finish()
+            for node in cluster:
+                node.start()
+            for node in cluster:
+                node.wait_ready()
+            self.assert_all_there(cluster, acknowledged)
+
+    def test_hints_survive_a_kill_of_their_holder(self):
+        cluster = self.cluster(4, racks=2)
+        cluster[3].kill()
+        writers = Writers(cluster)
+        writers.wait_for(300)
+        acknowledged = writers.finish()
+        for node in cluster.nodes[:3]:
+            node.kill()
+        for node in cluster.nodes[:3]:
+            node.start()
+        for node in cluster.nodes[:3]:
+            node.wait_ready()
+        cluster[3].start().wait_ready()
+        self.assert_all_there(cluster, acknowledged)
+
+    def test_rolling_restart_under_load_shows_no_error(self):
+        cluster = self.cluster(3)
+        load = SteadyLoad(cluster.endpoints, deadline_ms=5000)
+        for _ in range(2):
+            for node in cluster:
+                self.assertEqual(0, node.stop())
+                node.start().wait_ready()
+        result = load.finish()
+        self.assertEqual((0, 0, 0), (result["failed"], result["unknown"], result["lost"]),
+                         result)
+        self.assertGreater(result["puts"], 500)
+
+    def test_drain_takes_readiness_away_first_and_ends_with_success(self):
+        node = self.single_node()
+        put(node, b"k", b"v")
+        self.assertEqual(0, node.stop())
+        self.assertEqual(0, node.start().wait_ready().stop())
+        node.start().wait_ready()
+        self.assertEqual([b"v"], values(get(node, b"k")))
+
+    def test_frozen_node_costs_no_call_more_than_its_deadline(self):
+        cluster = self.cluster(3)
+        load = SteadyLoad(cluster.endpoints, deadline_ms=200)
+        writers = Writers(cluster, threads=1)
+        writers.wait_for(20)
+        cluster[2].freeze()
+        try:
+            harness.wait_until(harness.later(8), 20, "a while of the freeze")
+        finally:
+            cluster[2].thaw()
+            acknowledged = writers.finish()
+        result = load.finish()
+        calls = result["puts"] + result["gets"]
+        self.assertLess(result["max_ms"], 200 + 100, result)
+        self.assertLess(result["failed"] + result["unknown"], 0.01 * calls, result)
+        self.assertEqual(0, result["lost"], result)
+        self.assert_all_there(cluster, acknowledged)
+
+
+if __name__ == "__main__":
+    harness.main()
