@@ -33,12 +33,6 @@ _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-def later(seconds):
-    """A function that is true from `seconds` from now on."""
-    deadline = time.monotonic() + seconds
-    return lambda: time.monotonic() >= deadline
-
-
 def wait_until(condition, seconds, what):
     """Returns the first true result of condition(); fails after `seconds`.
 
