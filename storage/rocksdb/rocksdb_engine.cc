@@ -79,12 +79,15 @@ rocksdb::CompressionType Compression() {
   return rocksdb::kNoCompression;
 }
 
-// Refuses a log in which records are missing between others. RocksDB itself
-// skips runs of zeros there, which is what a page that never reached the disk
-// holds. Every record begins with its sequence number (8 bytes) and its number
-// of changes (4 bytes), each change takes one number.
+// Sees a log in which records are missing between others. RocksDB does not, in
+// any recovery mode, where a hole of zeros begins and ends between records: it
+// takes them for space set aside in advance. Every record begins with its
+// sequence number (8 bytes), each of its changes takes one number.
 class UnbrokenLogFilter final : public rocksdb::WalFilter {
  public:
+  // At a hole, recovery fails, or `keep_prefix` and what follows is discarded.
+  explicit UnbrokenLogFilter(bool keep_prefix) : keep_prefix_(keep_prefix) {}
+
   WalProcessingOption LogRecordFound(unsigned long long log_number,
                                      const std::string& log_file_name,
                                      const rocksdb::WriteBatch& batch,
@@ -94,6 +97,7 @@ class UnbrokenLogFilter final : public rocksdb::WalFilter {
     const uint64_t sequence = header.Fixed64();
     if (!header.ok()) return WalProcessingOption::kCorruptedRecord;
     if (next_.has_value() && sequence != *next_) {
+      if (keep_prefix_) return WalProcessingOption::kStopReplay;
       hole_ = absl::StrCat("log file ", log_number, ".log lacks changes ",
                            *next_, " to ", sequence - 1);
       return WalProcessingOption::kCorruptedRecord;
@@ -103,10 +107,11 @@ class UnbrokenLogFilter final : public rocksdb::WalFilter {
   }
   const char* Name() const override { return "ringkv.UnbrokenLogFilter"; }
 
-  // What is missing; empty if nothing was found to be.
+  // What is missing; empty if nothing was found to be, or a prefix is kept.
   const std::string& hole() const { return hole_; }
 
  private:
+  const bool keep_prefix_;
   std::optional<uint64_t> next_;
   std::string hole_;
 };
@@ -262,8 +267,8 @@ absl::Status RocksDbEngineImpl::OpenDatabase(const RocksDbOptions& options) {
         kFamilyNames[i],
         FamilyOptions(static_cast<Family>(i), options.memory_bytes));
   }
-  UnbrokenLogFilter filter;
-  if (!options.may_have_lost_power) database.wal_filter = &filter;
+  UnbrokenLogFilter filter(/*keep_prefix=*/options.may_have_lost_power);
+  database.wal_filter = &filter;
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status =
       rocksdb::DB::Open(database, path_, descriptors, &handles_, &db);
