@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/coding.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
 
@@ -19,45 +20,38 @@ constexpr uint32_t kPageEntriesMax = 10000;
 constexpr size_t kPageBytesMax = 1 << 20;
 constexpr char kCursorFormat = 1;
 
-void AppendBigEndian(std::string& out, uint64_t value, int bytes) {
-  for (int i = bytes - 1; i >= 0; --i) {
-    out.push_back(static_cast<char>(value >> (8 * i)));
-  }
-}
-
-uint64_t ReadBigEndian(absl::string_view bytes) {
-  uint64_t value = 0;
-  for (char c : bytes) value = (value << 8) | static_cast<uint8_t>(c);
-  return value;
-}
-
 }  // namespace
 
 std::string EncodeScanCursor(const ScanCursor& cursor) {
   std::string out(1, kCursorFormat);
-  AppendBigEndian(out, ToInt(cursor.keyspace), 4);
-  AppendBigEndian(out, cursor.token, 8);
+  AppendBigEndian32(out, ToInt(cursor.keyspace));
+  AppendBigEndian64(out, cursor.token);
   out += cursor.key;
-  AppendBigEndian(out, Hash64(out), 8);
+  AppendFixed64(out, Hash64(out));
   return out;
 }
 
 absl::StatusOr<ScanCursor> DecodeScanCursor(absl::string_view bytes,
                                             KeyspaceId keyspace) {
-  constexpr size_t kFixed = 1 + 4 + 8 + 8;
+  constexpr size_t kChecksumBytes = 8;
   const absl::Status bad = absl::InvalidArgumentError(absl::StrCat(
       "the scan cursor (", bytes.size(),
       " bytes) is damaged or of another keyspace; start the scan anew"));
-  if (bytes.size() < kFixed || bytes.size() > kFixed + kKeyBytesMax) return bad;
-  const absl::string_view body = bytes.substr(0, bytes.size() - 8);
-  if (Hash64(body) != ReadBigEndian(bytes.substr(body.size()))) return bad;
-  if (body[0] != kCursorFormat) return bad;
+  if (bytes.size() < kChecksumBytes) return bad;
+  const absl::string_view body =
+      bytes.substr(0, bytes.size() - kChecksumBytes);
+  FieldReader checksum(bytes.substr(body.size()));
+  if (checksum.Fixed64() != Hash64(body)) return bad;
+  FieldReader fields(body);
+  const bool known_format = fields.Byte() == kCursorFormat;
   ScanCursor cursor;
-  cursor.keyspace =
-      KeyspaceId{static_cast<uint32_t>(ReadBigEndian(body.substr(1, 4)))};
-  if (cursor.keyspace != keyspace) return bad;
-  cursor.token = ReadBigEndian(body.substr(5, 8));
-  cursor.key = std::string(body.substr(13));
+  cursor.keyspace = KeyspaceId{fields.BigEndian32()};
+  cursor.token = fields.BigEndian64();
+  cursor.key = std::string(fields.rest());
+  if (!fields.ok() || !known_format || cursor.keyspace != keyspace ||
+      cursor.key.size() > kKeyBytesMax) {
+    return bad;
+  }
   return cursor;
 }
 
