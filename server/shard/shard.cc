@@ -255,6 +255,14 @@ class Shard::Impl {
                                    "the key and write with its context"));
     }
     const bool here = forwarded || CoordinatesHere(put.keyspace, put.key);
+    if (!clock_ok_ && here) {
+      return RefusePut(caller,
+                       absl::UnavailableError(
+                           "this node's clock is further ahead of its peers' "
+                           "than max_clock_drift, so it coordinates no "
+                           "writes; nothing was done; set its clock and use "
+                           "another node meanwhile"));
+    }
     const bool tracked = !put.request.id.empty();
     std::shared_ptr<const MintedWrite> minted;
     NodeNumber only = kNoNode;
@@ -388,7 +396,7 @@ class Shard::Impl {
     } else if (!keyspace.ok() || !core_.ring()->IsReplica(
                                      **keyspace, TokenOf(key), core_.self())) {
       refusal.code = ReplyCode::kNotReplica;
-    } else if (draining_ ||
+    } else if (draining_ || (put != nullptr && !clock_ok_) ||
                core_.operations_.size() >= core_.options_.coordinations_max) {
       refusal.code = ReplyCode::kOverloaded;
     } else if (forward.remaining <= absl::ZeroDuration()) {
@@ -455,6 +463,7 @@ class Shard::Impl {
 
   void On(PeersChanged changed) {
     core_.peers_ = std::move(changed.peers);
+    clock_ok_ = changed.clock_ok;
     ForEachOperation([](Operation& operation) { operation.OnPeersChanged(); });
     handoff_.Tick();
   }
@@ -537,6 +546,7 @@ class Shard::Impl {
   Handoff handoff_;
   bool started_ = false;
   bool draining_ = false;
+  bool clock_ok_ = true;
   Instant next_tick_ = Instant::Infinite();
   std::deque<MessageArrived> parked_;
 };
