@@ -184,10 +184,9 @@ void GetCoordinator::OnReply(NodeNumber from, DataBody& body, Release release) {
 void GetCoordinator::Evaluate() {
   if (merged_ || waits_for_ring_ || core_.Find(id()) == nullptr) return;
   std::vector<ReadAnswerKind> answers;
-  std::set<NodeNumber> counted;  // replicas that are answered for
-  std::set<uint64_t> digests;
-  bool all_full = true;
-  bool any_full = false;
+  std::set<NodeNumber> counted;              // replicas that are answered for
+  std::map<uint64_t, NodeNumber> differing;  // digest -> one who has it
+  std::set<uint64_t> in_full;                // digests whose object is here
   uint32_t hopeful = 0;
   // Home replicas first: a stand-in whose replica answers counts no more.
   for (const bool home : {true, false}) {
@@ -200,9 +199,9 @@ void GetCoordinator::Evaluate() {
         continue;
       }
       answers.push_back({home, asked.found});
-      if (home || asked.found) digests.insert(asked.digest);
-      all_full = all_full && (asked.full || !asked.found);
-      any_full = any_full || asked.full;
+      if (!asked.found) continue;
+      differing.emplace(asked.digest, node);
+      if (asked.full) in_full.insert(asked.digest);
     }
   }
   const uint32_t count =
@@ -226,23 +225,16 @@ void GetCoordinator::Evaluate() {
     }
     return;
   }
-  if ((digests.size() <= 1 && any_full) || all_full) {
-    Merge();
-    return;
-  }
-  // Values differ, or the one full read is missing: fetch what is not here yet.
-  if (!gathering_) {
-    gathering_ = true;
-    if (digests.size() > 1) ++core_.stats().digest_mismatches;
-  }
-  std::vector<NodeNumber> ask_full;
-  for (const auto& [node, asked] : asked_) {
-    if (asked.answered && asked.found && !asked.full) ask_full.push_back(node);
-  }
-  for (NodeNumber node : ask_full) {
+  if (differing.size() > 1 && !gathering_) ++core_.stats().digest_mismatches;
+  gathering_ = true;
+  // Fetch the objects that are known by their digest only.
+  bool complete = true;
+  for (const auto& [digest, node] : differing) {
+    if (in_full.contains(digest)) continue;
+    complete = false;
     Ask(node, /*home=*/true, kNoNode, ReadKind::kFull);
   }
-  if (ask_full.empty()) Merge();
+  if (complete) return Merge();
   ArmTimer();
 }
 

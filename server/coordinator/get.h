@@ -92,7 +92,7 @@ class GetCoordinator final : public Operation {
   std::map<NodeNumber, Asked> asked_;
   Instant hedge_at_ = Instant::Infinite();
 
-  bool gathering_ = false;  // full values of all who answered
+  bool gathering_ = false;  // enough have answered; objects may be missing
   bool merged_ = false;
   std::string result_;            // encoded; empty: nothing found
   Object object_;                 // of result_

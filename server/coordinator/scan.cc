@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "base/coding.h"
+#include "base/status.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
 
@@ -38,8 +38,7 @@ absl::StatusOr<ScanCursor> DecodeScanCursor(absl::string_view bytes,
       "the scan cursor (", bytes.size(),
       " bytes) is damaged or of another keyspace; start the scan anew"));
   if (bytes.size() < kChecksumBytes) return bad;
-  const absl::string_view body =
-      bytes.substr(0, bytes.size() - kChecksumBytes);
+  const absl::string_view body = bytes.substr(0, bytes.size() - kChecksumBytes);
   FieldReader checksum(bytes.substr(body.size()));
   if (checksum.Fixed64() != Hash64(body)) return bad;
   FieldReader fields(body);

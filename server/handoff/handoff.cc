@@ -17,21 +17,18 @@ constexpr absl::Duration kPauseMax = absl::Seconds(5);
 
 }  // namespace
 
-bool HandoffBudget::Take(uint64_t bytes, Instant now,
-                         uint64_t bytes_per_second) {
-  const double full = static_cast<double>(bytes_per_second) / 4;
+bool HandoffBudget::HasRoom(Instant now, uint64_t bytes_per_second) {
+  const double rate = static_cast<double>(bytes_per_second);
+  const double full = rate / 4;
   if (!started_) {
     started_ = true;
     level_ = full;
   } else {
-    level_ += absl::ToDoubleSeconds(now - filled_at_) *
-              static_cast<double>(bytes_per_second);
-    level_ = std::min(level_, full);
+    level_ =
+        std::min(level_ + absl::ToDoubleSeconds(now - filled_at_) * rate, full);
   }
   filled_at_ = now;
-  if (level_ <= 0) return false;
-  level_ -= static_cast<double>(bytes);
-  return true;
+  return level_ > 0;
 }
 
 void Handoff::Tick() {
@@ -103,16 +100,27 @@ void HandoffTarget::Fetched(const absl::StatusOr<RangeResult>& range) {
   Pump();
 }
 
+uint64_t HandoffTarget::Rate() const {
+  // The bound is over all nodes that may have hints for the target.
+  const uint64_t senders =
+      std::max<uint64_t>(core_.AliveMembers().size(), 2) - 1;
+  return std::max<uint64_t>(core_.options().handoff_bytes_per_second / senders /
+                                core_.options().shards,
+                            1);
+}
+
 void HandoffTarget::Pump() {
+  pumping_ = true;
   while (!queue_.empty() && Deliverable() &&
-         in_flight_ < core_.options().handoff_in_flight_max) {
+         in_flight_ < core_.options().handoff_in_flight_max &&
+         budget_->HasRoom(core_.now(), Rate())) {
     std::string record_key = std::move(queue_.front());
     queue_.pop_front();
     ++in_flight_;
     HintDelivery& delivery = core_.Begin<HintDelivery>();
     delivery.Start(id(), target_, std::move(record_key), budget_);
-    if (core_.Find(id()) == nullptr) return;
   }
+  pumping_ = false;
   if (queue_.empty() && !complete_ && !fetching_) Fetch();
   if (!queue_.empty() || fetching_ || in_flight_ > 0) {
     core_.SetTimer(*this, core_.now() + kPauseMin);
@@ -148,7 +156,7 @@ bool HandoffTarget::Deliverable() const {
 void HandoffTarget::Delivered(bool kept) {
   --in_flight_;
   if (kept) ++kept_;
-  Pump();
+  if (!pumping_) Pump();
 }
 
 void HandoffTarget::OnTimer() {
@@ -223,17 +231,7 @@ void HintDelivery::Loaded(const ReadResult& found) {
   } else {
     return Finish(true);
   }
-  // Shared with all other nodes that may have hints for it.
-  const uint64_t senders =
-      std::max<uint64_t>(core_.AliveMembers().size(), 2) - 1;
-  if (!budget_->Take(
-          record->object.size() * waiting_.size() + 64, core_.now(),
-          std::max<uint64_t>(core_.options().handoff_bytes_per_second /
-                                 senders / core_.options().shards,
-                             1))) {
-    waiting_.clear();
-    return Finish(true);
-  }
+  budget_->Take(record->object.size() * waiting_.size() + 64);
   if (Planted("hint-removed-before-ack")) Remove();
   const std::set<NodeNumber> recipients = waiting_;
   for (NodeNumber node : recipients) {

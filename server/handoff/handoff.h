@@ -25,8 +25,10 @@ namespace ringkv {
 // 2697.
 class HandoffBudget {
  public:
-  // Takes `bytes` if the bucket is not empty; it may go below zero by one hint.
-  bool Take(uint64_t bytes, Instant now, uint64_t bytes_per_second);
+  // True if something may be sent now.
+  bool HasRoom(Instant now, uint64_t bytes_per_second);
+  // The level may go below zero by what is in flight.
+  void Take(uint64_t bytes) { level_ -= static_cast<double>(bytes); }
 
  private:
   double level_ = 0;
@@ -54,12 +56,15 @@ class HandoffTarget final : public Operation {
   void Fetched(const absl::StatusOr<RangeResult>& range);
   void Pump();
   bool Deliverable() const;
+  // Of this shard towards one target, in bytes a second.
+  uint64_t Rate() const;
 
   NodeNumber target_{};
   HandoffBudget* budget_ = nullptr;
   std::deque<std::string> queue_;  // HintRecordKeys
   uint64_t next_sequence_ = 0;
   bool fetching_ = false;
+  bool pumping_ = false;
   bool complete_ = false;  // nothing after queue_ when it was fetched
   uint32_t in_flight_ = 0;
   uint32_t kept_ = 0;  // since the last start from the front

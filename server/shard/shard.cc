@@ -23,7 +23,7 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(500);
 // Messages that wait for a newer ring; beyond it they are dropped, as a network
 // may drop them.
-constexpr size_t kParkedMax = 4096;
+constexpr size_t kParkedMax = 1024;
 
 // Of what a repeat must have in common with the first try.
 uint64_t Fingerprint(const PutCall& put) {
