@@ -108,6 +108,7 @@ struct EngineStats {
   uint64_t memory_bytes = 0;  // memtables, block cache, table readers
   uint64_t data_keys = 0;     // entries in kData, estimated
   uint64_t compactions_pending_bytes = 0;
+  uint64_t disk_free_bytes = UINT64_MAX;  // highest if unknown
 };
 
 // Thread-safe. One writer at a time is the intended use (each shard loop writes
@@ -120,13 +121,16 @@ class Engine {
   // handed to the operating system (it survives the death of the process), but
   // may be lost with power until a Sync() that began afterwards has ended.
   // Returns the sequence number of the write; these grow with each write.
-  // RESOURCE_EXHAUSTED: the engine stalls, nothing was written, try again.
+  // RESOURCE_EXHAUSTED: the engine stalls or the disk is full, nothing was
+  // written, try again.
   // Any other error: the engine can no longer be trusted with writes.
   virtual absl::StatusOr<uint64_t> Write(const WriteBatch& batch) = 0;
 
   // Makes every write that had returned before the call durable. Blocks; call
   // it from a commit thread. Returns a sequence number up to which all writes
-  // are durable now.
+  // are durable now. RESOURCE_EXHAUSTED: the disk is full, nothing more is
+  // known to be durable, try again. Any other error: the engine can no longer
+  // be trusted with writes.
   virtual absl::StatusOr<uint64_t> Sync() = 0;
 
   // Sequence number of the newest write that has returned.

@@ -1,9 +1,11 @@
 #include "storage/rocksdb/rocksdb_engine.h"
 
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -31,6 +33,8 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kMemoryBytesMin = 8 * kMiB;
+// Free space is looked at again after so many bytes of puts.
+constexpr int64_t kDiskCheckBytes = 1 * kMiB;
 
 // Families in the order of Family; RocksDB wants "default" to exist, and it
 // stays empty.
@@ -62,6 +66,21 @@ absl::Status ToStatus(const std::string& path, absl::string_view action,
         absl::StrCat("the database stalls, ", message));
   }
   return absl::InternalError(message);
+}
+
+// Bytes that are free for this user; the highest number if that cannot be told.
+uint64_t DiskFreeBytes(const std::string& path) {
+  struct statvfs disk {};
+  if (statvfs(path.c_str(), &disk) != 0) return UINT64_MAX;
+  return static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
+}
+
+bool FillsTheDisk(const WriteBatch& batch) {
+  return std::any_of(batch.operations().begin(), batch.operations().end(),
+                     [](const WriteBatch::Operation& operation) {
+                       return operation.kind == WriteBatch::Kind::kPut &&
+                              operation.family != Family::kMeta;
+                     });
 }
 
 // Descriptors are shared with sockets, so the database takes half.
@@ -118,8 +137,11 @@ class UnbrokenLogFilter final : public rocksdb::WalFilter {
 
 class RocksDbEngineImpl final : public Engine {
  public:
-  explicit RocksDbEngineImpl(std::unique_ptr<DataDirectory> directory)
-      : directory_(std::move(directory)), path_(directory_->path()) {}
+  RocksDbEngineImpl(std::unique_ptr<DataDirectory> directory,
+                    uint64_t disk_floor_bytes)
+      : directory_(std::move(directory)),
+        path_(directory_->path()),
+        disk_floor_bytes_(disk_floor_bytes) {}
   ~RocksDbEngineImpl() override;
 
   absl::Status OpenDatabase(const RocksDbOptions& options);
@@ -145,12 +167,19 @@ class RocksDbEngineImpl final : public Engine {
   rocksdb::ColumnFamilyOptions FamilyOptions(Family family,
                                              uint64_t memory_bytes) const;
   absl::Status CheckFamilies(const rocksdb::DBOptions& options) const;
+  absl::Status CheckDisk(const WriteBatch& batch);
   rocksdb::ColumnFamilyHandle* HandleOf(Family family) const {
     return families_[static_cast<size_t>(family)];
   }
 
   const std::unique_ptr<DataDirectory> directory_;
   const std::string path_;
+  const uint64_t disk_floor_bytes_;
+  // Bytes of puts until free space is looked at again.
+  std::atomic<int64_t> disk_check_due_bytes_{0};
+  // The last append to the log failed. RocksDB's log writer asserts that nobody
+  // syncs it then; a write that succeeds again means that there is a new log.
+  std::atomic<bool> log_failed_{false};
   std::shared_ptr<rocksdb::Cache> cache_;
   std::unique_ptr<rocksdb::DB> db_;
   std::array<rocksdb::ColumnFamilyHandle*, kFamilies> families_{};
@@ -284,7 +313,24 @@ absl::Status RocksDbEngineImpl::OpenDatabase(const RocksDbOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status RocksDbEngineImpl::CheckDisk(const WriteBatch& batch) {
+  if (!FillsTheDisk(batch)) return absl::OkStatus();
+  const int64_t bytes = static_cast<int64_t>(batch.bytes());
+  if (disk_check_due_bytes_.fetch_sub(bytes) > bytes) return absl::OkStatus();
+  const uint64_t free_bytes = DiskFreeBytes(path_);
+  if (free_bytes >= disk_floor_bytes_) {
+    disk_check_due_bytes_ = kDiskCheckBytes;
+    return absl::OkStatus();
+  }
+  disk_check_due_bytes_ = 0;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "disk full: ", free_bytes, " bytes are free on the file system of ",
+      path_, ", ", disk_floor_bytes_,
+      " are kept for log and compactions; free space there"));
+}
+
 absl::StatusOr<uint64_t> RocksDbEngineImpl::Write(const WriteBatch& batch) {
+  RETURN_IF_ERROR(CheckDisk(batch));
   // Room for the changes' own headers, so that the buffer does not grow on the
   // way.
   rocksdb::WriteBatch changes(batch.bytes() + 16 * batch.operations().size() +
@@ -312,12 +358,23 @@ absl::StatusOr<uint64_t> RocksDbEngineImpl::Write(const WriteBatch& batch) {
   if (changes.Count() == 0) return LastSequence();
   rocksdb::WriteOptions write;
   write.no_slowdown = true;
+  // Read before: a write that began while the log was whole says nothing of
+  // what came after.
+  const bool failed_before = log_failed_;
   const rocksdb::Status status = db_->Write(write, &changes);
+  if (status.ok() && failed_before) log_failed_ = false;
+  // A stall is no failure of the log.
+  if (!status.ok() && !status.IsIncomplete()) log_failed_ = true;
   if (!status.ok()) return ToStatus(path_, "writing", status);
   return LastSequence();
 }
 
 absl::StatusOr<uint64_t> RocksDbEngineImpl::Sync() {
+  if (log_failed_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the log in ", path_,
+                     " could not be written and has no successor yet"));
+  }
   // Taken before: a write that returns while the sync runs may miss it.
   const uint64_t sequence = LastSequence();
   const rocksdb::Status status = db_->SyncWAL();
@@ -405,6 +462,7 @@ EngineStats RocksDbEngineImpl::Stats() const {
   }
   stats.compactions_pending_bytes =
       sum(rocksdb::DB::Properties::kEstimatePendingCompactionBytes);
+  stats.disk_free_bytes = DiskFreeBytes(path_);
   return stats;
 }
 
@@ -414,7 +472,8 @@ absl::StatusOr<std::unique_ptr<Engine>> RocksDbEngine::Open(
     const RocksDbOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<DataDirectory> directory,
                    DataDirectory::Open(options.path));
-  auto engine = std::make_unique<RocksDbEngineImpl>(std::move(directory));
+  auto engine = std::make_unique<RocksDbEngineImpl>(std::move(directory),
+                                                    options.disk_floor_bytes);
   RETURN_IF_ERROR(engine->OpenDatabase(options));
   return std::unique_ptr<Engine>(std::move(engine));
 }

@@ -33,6 +33,13 @@ struct RocksDbOptions {
   // Threads that flush and compact, at least 1.
   int background_jobs = 2;
 
+  // Puts to data and hints are RESOURCE_EXHAUSTED while the file system has
+  // less than this left: log and compactions need room to work. Deletions and
+  // control records go through, so that space can be freed. Too little: the log
+  // runs into the end of the disk, and writes wait until the database has
+  // recovered.
+  uint64_t disk_floor_bytes = uint64_t{64} << 20;
+
   // The machine was restarted since the database was last open, and not by a
   // clean stop. The node has to treat its ranges as recovering then.
   bool may_have_lost_power = false;

@@ -241,6 +241,33 @@ TEST_F(RocksDbEngineTest, WritersAndSyncsRunAtOnce) {
   EXPECT_EQ(KeysIn(*engine), kWriters * kWrites);
 }
 
+TEST_F(RocksDbEngineTest, FullDiskTakesDeletesAndControlRecordsOnly) {
+  {
+    const auto engine = MustOpen(directory_.path());
+    Put(*engine, "k", "v");
+    EXPECT_LT(engine->Stats().disk_free_bytes, UINT64_MAX);
+  }
+  RocksDbOptions options;
+  options.path = directory_.path();
+  options.disk_floor_bytes = UINT64_MAX;
+  const auto engine = RocksDbEngine::Open(options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  for (int i = 0; i < 2; ++i) {
+    WriteBatch batch;
+    batch.Put(Family::kHints, "k", "v");
+    const absl::Status refused = (*engine)->Write(batch).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("disk full"));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(options.path));
+  }
+  Put(**engine, "epoch", "2", Family::kMeta);
+  WriteBatch removal;
+  removal.Delete(Family::kData, "k");
+  EXPECT_TRUE((*engine)->Write(removal).ok());
+  EXPECT_EQ((*engine)->Get(Family::kData, "k", ReadTier::kAll).outcome,
+            Outcome::kMissing);
+}
+
 TEST_F(RocksDbEngineTest, CreatesMissingParents) {
   const std::string path = absl::StrCat(directory_.path(), "/a/b/c");
   EXPECT_NE(MustOpen(path), nullptr);
