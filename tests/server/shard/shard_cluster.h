@@ -131,6 +131,11 @@ class ShardCluster {
     return arrived.id;
   }
 
+  // As if `from` had sent it.
+  void Inject(NodeNumber from, NodeNumber to, DataMessage message) {
+    nodes_[to].inbox.push_back(MessageArrived{from, std::move(message)});
+  }
+
   // Turns, until nothing moves without time.
   void Settle() {
     for (bool moved = true; moved;) {
