@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/planted.h"
 #include "base/token.h"
+#include "server/coordinator/common.h"
 
 namespace ringkv {
 
@@ -155,9 +156,7 @@ void ShardCore::MergeLocal(const Keyspace& keyspace, const std::string& key,
            return;
          }
          absl::StatusOr<Object> theirs = DecodeObject(object);
-         const ObjectMode mode = keyspace->mode == VersionMode::kLww
-                                     ? ObjectMode::kLww
-                                     : ObjectMode::kSiblings;
+         const ObjectMode mode = ModeOf(*keyspace);
          if (!theirs.ok() || theirs->mode != mode) {
            done(ReplyCode::kFailed,
                 theirs.ok() ? "an object of the other mode"
@@ -212,6 +211,14 @@ void ShardCore::MergeLocal(const Keyspace& keyspace, const std::string& key,
 void ShardCore::StoreHint(const Keyspace& keyspace, const std::string& key,
                           std::string object, std::vector<NodeNumber> targets,
                           MergeCallback done) {
+  // What could never be delivered is not kept.
+  absl::StatusOr<Object> hinted = DecodeObject(object);
+  if (!hinted.ok() || hinted->mode != ModeOf(keyspace)) {
+    done(ReplyCode::kFailed, hinted.ok()
+                                 ? "an object of the other mode"
+                                 : std::string(hinted.status().message()));
+    return;
+  }
   const Token token = TokenOf(key);
   Load(Family::kHints, HintRecordKey(keyspace.id, token, key),
        [this, id = keyspace.id, token, key, object = std::move(object),
