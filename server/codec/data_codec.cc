@@ -60,7 +60,7 @@ absl::Duration FromMicros(uint64_t micros, absl::Duration max) {
 }
 
 std::string Text(absl::string_view text) {
-  return std::string(text.substr(0, kMessageTextBytesMax));
+  return std::string(text.substr(0, kErrorTextBytesMax));
 }
 
 absl::StatusOr<NodeNumber> NodeOf(absl::string_view field, uint32_t number) {
@@ -226,7 +226,7 @@ absl::Status FromProto(const pb::CallStatus& in, absl::Status& status) {
   }
   status = absl::Status(
       static_cast<absl::StatusCode>(in.code()),
-      absl::string_view(in.message()).substr(0, kMessageTextBytesMax));
+      absl::string_view(in.message()).substr(0, kErrorTextBytesMax));
   return absl::OkStatus();
 }
 
@@ -463,8 +463,8 @@ absl::StatusOr<DataBody> BodyFromProto(pb::WriteReply&& in) {
   body.operation = in.operation();
   ASSIGN_OR_RETURN(body.code, CodeOf(in.code()));
   body.message = std::move(*in.mutable_message());
-  if (body.message.size() > kMessageTextBytesMax) {
-    body.message.resize(kMessageTextBytesMax);
+  if (body.message.size() > kErrorTextBytesMax) {
+    body.message.resize(kErrorTextBytesMax);
   }
   return body;
 }
@@ -620,33 +620,6 @@ size_t SiblingBytes(const std::vector<SiblingAnswer>& siblings) {
   return bytes;
 }
 
-size_t AnswerBytes(const ClientAnswer& answer) {
-  return answer.status.message().size() +
-         std::visit(
-             Overloaded{
-                 [](std::monostate) { return size_t{0}; },
-                 [](const GetAnswer& get) {
-                   return SiblingBytes(get.siblings) +
-                          (get.context.has_value() ? get.context->size() : 0);
-                 },
-                 [](const PutAnswer& put) {
-                   return put.context.has_value() ? put.context->size() : 0;
-                 },
-                 [](const ScanAnswer& scan) {
-                   size_t bytes = scan.cursor.size();
-                   for (const ScanAnswer::Entry& entry : scan.entries) {
-                     bytes += 16 + entry.key.size() + entry.context.size() +
-                              SiblingBytes(entry.siblings);
-                   }
-                   return bytes;
-                 },
-                 [](const LocateAnswer& locate) {
-                   return 128 * locate.copies.size();
-                 },
-             },
-             answer.answer);
-}
-
 size_t BodyBytes(const ReadRequest& body) { return body.key.size(); }
 size_t BodyBytes(const ReadReply& body) { return body.object.size(); }
 size_t BodyBytes(const WriteRequest& body) {
@@ -693,6 +666,33 @@ absl::StatusOr<DataMessage> DecodeData(absl::string_view bytes) {
     return Invalid("data message", "malformed");
   }
   return DataFromProto(std::move(proto));
+}
+
+size_t AnswerBytes(const ClientAnswer& answer) {
+  return answer.status.message().size() +
+         std::visit(
+             Overloaded{
+                 [](std::monostate) { return size_t{0}; },
+                 [](const GetAnswer& get) {
+                   return SiblingBytes(get.siblings) +
+                          (get.context.has_value() ? get.context->size() : 0);
+                 },
+                 [](const PutAnswer& put) {
+                   return put.context.has_value() ? put.context->size() : 0;
+                 },
+                 [](const ScanAnswer& scan) {
+                   size_t bytes = scan.cursor.size();
+                   for (const ScanAnswer::Entry& entry : scan.entries) {
+                     bytes += 16 + entry.key.size() + entry.context.size() +
+                              SiblingBytes(entry.siblings);
+                   }
+                   return bytes;
+                 },
+                 [](const LocateAnswer& locate) {
+                   return 128 * locate.copies.size();
+                 },
+             },
+             answer.answer);
 }
 
 size_t DataBytes(const DataMessage& message) {

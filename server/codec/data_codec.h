@@ -23,7 +23,7 @@ namespace ringkv {
 // cut to [0, this].
 inline constexpr absl::Duration kDeadlineMax = absl::Hours(1);
 // Longer error texts are cut, on both sides.
-inline constexpr size_t kMessageTextBytesMax = 16 << 10;
+inline constexpr size_t kErrorTextBytesMax = 16 << 10;
 inline constexpr size_t kRequestIdBytesMax = 64;
 inline constexpr size_t kKeyspaceNameBytesMax = 64;
 // A time to live above this is refused: the expiry must fit a timestamp.
@@ -43,6 +43,8 @@ absl::StatusOr<DataMessage> DecodeData(absl::string_view bytes);
 
 // What a message takes in a queue and about what it takes on the wire.
 size_t DataBytes(const DataMessage& message);
+// The same of an answer.
+size_t AnswerBytes(const ClientAnswer& answer);
 
 }  // namespace ringkv
 

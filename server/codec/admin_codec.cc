@@ -1,0 +1,180 @@
+#include "server/codec/admin_codec.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "membership/ring/ring_codec.h"
+#include "server/codec/public_codec.h"
+
+namespace ringkv {
+namespace {
+
+static_assert(static_cast<int>(NodeState::kStandby) == v1::NODE_STATE_STANDBY);
+static_assert(static_cast<int>(NodeState::kDraining) ==
+              v1::NODE_STATE_DRAINING);
+
+template <class Answer>
+absl::StatusOr<const Answer*> Expect(const AdminAnswer& answer) {
+  if (const Answer* found = std::get_if<Answer>(&answer.answer)) return found;
+  return absl::InternalError("the answer is of another kind than the call");
+}
+
+absl::Status CheckName(absl::string_view name) {
+  if (!name.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("name: empty; name the keyspace");
+}
+
+void ToProto(const NodeStatus& node, v1::NodeStatus& out) {
+  out.set_node_number(ToInt(node.number));
+  out.set_node_id(node.id.ToString());
+  out.set_name(PrintableText(node.name));
+  out.set_state(static_cast<v1::NodeState>(node.state));
+  out.set_client_address(PrintableText(node.client_address));
+  out.set_peer_address(PrintableText(node.peer_address));
+  LocationToProto(node.location, out.mutable_location());
+  out.set_weight(node.weight);
+  out.set_incarnation(node.incarnation);
+  out.set_ring_epoch(node.ring_epoch);
+  out.set_age_ms(node.age_ms);
+  out.set_ownership(node.ownership);
+  out.set_disk_bytes(node.disk_bytes);
+  out.set_keys(node.keys);
+  out.set_hints(node.hints);
+  out.set_hint_bytes(node.hint_bytes);
+  out.set_in_flight(node.in_flight);
+  out.set_version(PrintableText(node.version));
+  out.set_clock_offset_ms(node.clock_offset_ms);
+}
+
+std::string IdText(const ClusterId& id) {
+  return id.IsNone() ? std::string() : id.ToString();
+}
+
+}  // namespace
+
+absl::StatusOr<AdminCall> AdminFromProto(const v1::StatusRequest& in) {
+  return StatusCall{};
+}
+
+absl::StatusOr<AdminCall> AdminFromProto(const v1::InitRequest& in) {
+  InitCall call;
+  call.dry_run = in.dry_run();
+  call.expected_nodes = in.expected_nodes();
+  ASSIGN_OR_RETURN(call.placement, PlacementFromProto(in.placement()));
+  call.vnodes = in.vnodes();
+  return call;
+}
+
+absl::StatusOr<AdminCall> AdminFromProto(const v1::HintsRequest& in) {
+  return HintsCall{};
+}
+
+absl::StatusOr<AdminCall> AdminFromProto(const v1::CreateKeyspaceRequest& in) {
+  RETURN_IF_ERROR(CheckName(in.keyspace().name()));
+  CreateKeyspaceCall call;
+  ASSIGN_OR_RETURN(call.keyspace, KeyspaceFromProto(in.keyspace()));
+  return call;
+}
+
+absl::StatusOr<AdminCall> AdminFromProto(const v1::AlterKeyspaceRequest& in) {
+  RETURN_IF_ERROR(CheckName(in.name()));
+  AlterKeyspaceCall call;
+  call.name = in.name();
+  if (in.has_durability()) {
+    switch (in.durability()) {
+      case v1::DURABILITY_INTERVAL:
+        call.durability = Durability::kInterval;
+        break;
+      case v1::DURABILITY_SYNC:
+        call.durability = Durability::kSync;
+        break;
+      default:
+        return absl::InvalidArgumentError(absl::StrCat(
+            "durability: unknown value ", static_cast<int>(in.durability())));
+    }
+  }
+  if (in.has_quorum()) {
+    switch (in.quorum()) {
+      case v1::QUORUM_SLOPPY:
+        call.quorum = QuorumMode::kSloppy;
+        break;
+      case v1::QUORUM_STRICT:
+        call.quorum = QuorumMode::kStrict;
+        break;
+      default:
+        return absl::InvalidArgumentError(
+            absl::StrCat("quorum: ", static_cast<int>(in.quorum()),
+                         "; allowed are QUORUM_SLOPPY and QUORUM_STRICT"));
+    }
+  }
+  if (in.has_n()) call.n = in.n();
+  if (in.has_r()) call.r = in.r();
+  if (in.has_w()) call.w = in.w();
+  return call;
+}
+
+absl::StatusOr<AdminCall> AdminFromProto(const v1::DropKeyspaceRequest& in) {
+  RETURN_IF_ERROR(CheckName(in.name()));
+  return DropKeyspaceCall{in.name()};
+}
+
+absl::Status AdminToProto(const AdminAnswer& answer, v1::StatusResponse& out) {
+  ASSIGN_OR_RETURN(const StatusAnswer* status, Expect<StatusAnswer>(answer));
+  out.set_node_number(ToInt(status->number));
+  out.set_node_id(status->id.ToString());
+  out.set_name(PrintableText(status->name));
+  out.set_cluster_id(IdText(status->cluster_id));
+  out.set_ring_epoch(status->ring_epoch);
+  out.set_feature_level(status->feature_level);
+  for (const NodeStatus& node : status->nodes) {
+    ToProto(node, *out.add_nodes());
+  }
+  for (const std::string& warning : status->warnings) {
+    out.add_warnings(PrintableText(warning));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AdminToProto(const AdminAnswer& answer, v1::InitResponse& out) {
+  ASSIGN_OR_RETURN(const InitAnswer* init, Expect<InitAnswer>(answer));
+  for (const NodeStatus& node : init->nodes) ToProto(node, *out.add_nodes());
+  out.set_cluster_id(IdText(init->cluster_id));
+  out.set_ring_epoch(init->ring_epoch);
+  return absl::OkStatus();
+}
+
+absl::Status AdminToProto(const AdminAnswer& answer, v1::HintsResponse& out) {
+  ASSIGN_OR_RETURN(const HintsAnswer* hints, Expect<HintsAnswer>(answer));
+  for (const HintBacklogStatus& from : hints->backlogs) {
+    v1::HintBacklog& to = *out.add_backlogs();
+    to.set_holder(ToInt(from.holder));
+    to.set_target(ToInt(from.target));
+    to.set_hints(from.hints);
+    to.set_bytes(from.bytes);
+    to.set_oldest_ms(from.oldest_ms);
+    to.set_refused(from.refused);
+    to.set_rate(from.rate);
+  }
+  for (const NodeNumber node : hints->unheard) out.add_unheard(ToInt(node));
+  return absl::OkStatus();
+}
+
+absl::Status AdminToProto(const AdminAnswer& answer,
+                          v1::KeyspaceResponse& out) {
+  ASSIGN_OR_RETURN(const KeyspaceAnswer* keyspace,
+                   Expect<KeyspaceAnswer>(answer));
+  KeyspaceToProto(keyspace->keyspace, out.mutable_keyspace());
+  out.set_ring_epoch(keyspace->ring_epoch);
+  return absl::OkStatus();
+}
+
+absl::Status AdminToProto(const AdminAnswer& answer,
+                          v1::DropKeyspaceResponse& out) {
+  ASSIGN_OR_RETURN(const DropKeyspaceAnswer* dropped,
+                   Expect<DropKeyspaceAnswer>(answer));
+  out.set_ring_epoch(dropped->ring_epoch);
+  return absl::OkStatus();
+}
+
+}  // namespace ringkv
