@@ -680,9 +680,8 @@ void PeerNet::Impl::SayHello(HelloCall call) {
   sent->stub->async()->Hello(
       &sent->context, &sent->request, &sent->reply,
       [this, sent, hello = call.hello](grpc::Status status) {
-        absl::StatusOr<HelloReply> reply = FromGrpcStatus(status);
-        if (status.ok()) reply = HelloReplyFromProto(sent->reply);
-        Post(HelloAnswered{hello, std::move(reply)});
+        Post(HelloAnswered{hello, status.ok() ? HelloReplyFromProto(sent->reply)
+                                              : FromGrpcStatus(status)});
         const std::lock_guard lock(mutex_);
         sent_hellos_.erase(hello);
         gone_.notify_all();

@@ -1,8 +1,5 @@
 #include <atomic>
-#include <condition_variable>
-#include <memory>
-#include <mutex>
-#include <string>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -12,38 +9,12 @@
 #include "server/rpc/mailbox.h"
 #include "server/rpc/reader_pool.h"
 #include "storage/memory_engine.h"
+#include "tests/rpc/watched.h"
 
 namespace ringkv {
 namespace {
 
 using ::testing::ElementsAre;
-
-// Lets a test wait for what another thread does.
-template <class T>
-class Watched {
- public:
-  void Set(T value) {
-    const std::lock_guard lock(mutex_);
-    value_ = std::move(value);
-    changed_.notify_all();
-  }
-  void Update(const std::function<void(T&)>& change) {
-    const std::lock_guard lock(mutex_);
-    change(value_);
-    changed_.notify_all();
-  }
-  // False after ten seconds.
-  bool WaitFor(const std::function<bool(const T&)>& condition) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10),
-                             [&] { return condition(value_); });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  T value_{};
-};
 
 TEST(MailboxTest, TakesEverythingAtOnceInOrder) {
   Mailbox<int> mailbox(10, 1000);
