@@ -8,6 +8,7 @@
 #include "base/planted.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
+#include "server/coordinator/mint.h"
 
 namespace ringkv {
 namespace {
@@ -210,150 +211,27 @@ void PutCoordinator::Mint() {
 }
 
 void PutCoordinator::MintOn(const ReadResult& found, bool is_replica) {
-  std::optional<Object> local;
-  std::optional<OwnRecord> own;
-  if (found.outcome == ReadResult::Outcome::kFailed) {
-    ++core_.stats().corrupt_reads;
-    return AnswerError(absl::DataLossError(absl::StrCat(
-        "this node's copy of the key is damaged: ", found.status.message(),
-        "; nothing was written")));
-  }
-  if (found.outcome == ReadResult::Outcome::kFound) {
-    absl::StatusOr<StoredRecord> record = DecodeStored(found.value);
-    absl::StatusOr<Object> object =
-        record.ok() ? DecodeObject(record->object)
-                    : absl::StatusOr<Object>(record.status());
-    if (!object.ok()) {
-      ++core_.stats().corrupt_reads;
-      return AnswerError(absl::DataLossError(
-          "this node's copy of the key is damaged; nothing was written"));
-    }
-    local = *std::move(object);
-    own = record->own;
-  }
-
-  const bool lww = keyspace_->mode == VersionMode::kLww;
-  HlcTimestamp floor = context_.newest;
-  if (lww && local.has_value() && !put_.blind) {
-    floor = std::max(floor, local->newest.hlc);
-  }
-  if (Planted("lww-stamp-below-seen")) floor = kNeverHlc;
-  // A stamp far ahead must not drag the node's clock along: such a write is
-  // stamped just above what it follows.
-  const HlcTimestamp drift_limit =
-      HlcFromMillis(core_.wall().millis() +
-                    absl::ToInt64Milliseconds(core_.options().max_clock_drift));
-  const bool floor_is_near = floor < drift_limit;
-  absl::StatusOr<HlcTimestamp> hlc =
-      core_.hlc().Now(core_.wall(), floor_is_near ? floor : kNeverHlc);
-  if (!hlc.ok()) return AnswerError(hlc.status());
-  if (!floor_is_near) {
-    hlc = HlcTimestamp{std::max(ToInt(*hlc), ToInt(floor) + 1)};
-  } else if (*hlc > HlcTimestamp{ToInt(drift_limit) + (1 << 16)}) {
-    return AnswerError(absl::UnavailableError(absl::StrCat(
-        "this node's clock is ", (HlcMillis(*hlc) - core_.wall().millis()),
-        " ms behind what it has "
-        "seen, the limit is ",
-        absl::FormatDuration(core_.options().max_clock_drift),
-        "; set its clock or try another node; nothing was written")));
-  }
-  Stamp stamp{*hlc, core_.self()};
-
-  int64_t expires_at_ms = 0;
-  if (put_.ttl > absl::ZeroDuration()) {
-    expires_at_ms = core_.wall().millis() +
-                    std::max<int64_t>(absl::ToInt64Milliseconds(put_.ttl), 1);
-  }
-
-  Object object;
-  if (lww) {
-    object = put_.is_delete ? MakeLwwTombstone(stamp)
-                            : MakeLww(stamp, expires_at_ms, put_.value);
-    if (local.has_value()) {
-      MergeReport report;
-      object = Merge(*local, object, &report);
-    }
-  } else if (put_.is_delete) {
-    object = ApplyDelete(local ? &*local : nullptr, context_.clock, stamp);
-  } else {
-    // A new actor unless this very run minted the last dot of this key:
-    // anything weaker lets a dot stand for two values.
-    Dot dot;
-    dot.actor.node = core_.self();
-    const bool continues =
-        own.has_value() && (own->start_id == core_.options().start_id ||
-                            Planted("actor-continued-after-restart"));
-    if (continues) {
-      dot.actor.birth = own->birth;
-      dot.counter = own->counter + 1;
-    } else {
-      dot.actor.birth = core_.random().Next();
-      dot.counter = 1;
-      if (Planted("actor-from-clock") && local.has_value()) {
-        for (const ClockEntry& entry : local->clock.entries()) {
-          if (entry.actor.node != core_.self()) continue;
-          dot.actor.birth = entry.actor.birth;
-          dot.counter = entry.counter + 1;
-        }
-      }
-    }
-    own = OwnRecord{core_.options().start_id, dot.actor.birth, dot.counter};
-    NewValue value;
-    value.dot = dot;
-    value.stamp = stamp;
-    value.expires_at_ms = expires_at_ms;
-    value.value = put_.value;
-    object =
-        ApplyPut(local ? &*local : nullptr, context_.clock, std::move(value));
-    if (object.siblings.size() > kSiblingsMax &&
-        (!local || object.siblings.size() > local->siblings.size())) {
-      return AnswerError(absl::InvalidArgumentError(
-          absl::StrCat("the key would have ", object.siblings.size(),
-                       " siblings, the limit is ", kSiblingsMax,
-                       "; read it and put a merged value with its context")));
-    }
-  }
-
-  std::string encoded = EncodeObject(object);
-  if (encoded.size() > kObjectBytesMax &&
-      (found.outcome != ReadResult::Outcome::kFound ||
-       encoded.size() > found.value.size())) {
-    return AnswerError(absl::ResourceExhaustedError(
-        absl::StrCat("the key's siblings would take ", encoded.size(),
-                     " bytes, the limit is ", kObjectBytesMax,
-                     "; read it and put a merged value with its context")));
+  const MintInput input{*keyspace_,
+                        put_,
+                        context_,
+                        core_.self(),
+                        core_.options().start_id,
+                        core_.wall(),
+                        core_.options().max_clock_drift};
+  absl::StatusOr<Minted> minted =
+      MintWrite(input, found, core_.hlc(), core_.random());
+  if (!minted.ok()) {
+    if (absl::IsDataLoss(minted.status())) ++core_.stats().corrupt_reads;
+    return AnswerError(minted.status());
   }
   if (is_replica) {
-    core_.WriteRecord(*keyspace_, put_.key, token_, own, encoded);
+    core_.WriteRecord(*keyspace_, put_.key, token_, minted->own,
+                      minted->object);
   }
-
-  auto minted = std::make_shared<MintedWrite>();
-  // The context must not cover values that the writer never saw.
-  const size_t written = put_.is_delete ? 0 : 1;
-  const bool lww_lost = lww && object.newest != stamp;
-  if ((object.siblings.size() == written && !lww_lost) ||
-      Planted("put-context-covers-unseen")) {
-    minted->answer.context =
-        EncodeContext(ContextOf(object, keyspace_->id, put_.key));
-  } else {
-    minted->answer.unresolved_siblings = static_cast<uint32_t>(std::max<size_t>(
-        object.siblings.size() - std::min(object.siblings.size(), written), 1));
-  }
-  if (Planted("delta-sent") && !lww && !put_.is_delete) {
-    // Only the new value, under the whole clock.
-    Object delta = object;
-    std::erase_if(delta.siblings, [&](const Sibling& sibling) {
-      return sibling.stamp != stamp;
-    });
-    encoded = EncodeObject(delta);
-  }
-  minted->object = std::move(encoded);
-  minted_ = std::move(minted);
-  if (!put_.request.id.empty()) {
-    if (Outcomes::Entry* entry = core_.outcomes().Find(put_.request.id)) {
-      entry->minted = minted_;
-      core_.outcomes().Updated(put_.request.id);
-    }
+  minted_ = std::make_shared<MintedWrite>(std::move(minted->write));
+  if (Outcomes::Entry* entry = core_.outcomes().Find(put_.request.id)) {
+    entry->minted = minted_;
+    core_.outcomes().Updated(put_.request.id);
   }
   Distribute();
 }
