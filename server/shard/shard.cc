@@ -495,11 +495,14 @@ class Shard::Impl {
     if (job == core_.load_jobs_.end()) return;
     const ShardCore::StorageKey key = job->second;
     core_.load_jobs_.erase(job);
-    ShardCore::PendingLoad load = std::move(core_.loads_[key]);
-    core_.loads_.erase(key);
-    // In order; each sees what those before it have written.
+    // In order; each sees what those before it have written. Whoever asks for
+    // the key meanwhile joins the queue: a read of its own could miss what the
+    // rest of the queue writes.
+    ShardCore::PendingLoad& load = core_.loads_[key];
     const auto& overlay = core_.overlay_[static_cast<int>(key.first)];
-    for (LoadCallback& callback : load.waiting) {
+    while (!load.waiting.empty()) {
+      const LoadCallback callback = std::move(load.waiting.front());
+      load.waiting.pop_front();
       const auto it = overlay.find(key.second);
       if (it == overlay.end()) {
         callback(done.result);
@@ -513,6 +516,7 @@ class Shard::Impl {
       }
       DrainLocal();
     }
+    core_.loads_.erase(key);
   }
 
   void On(TimerFired) {
