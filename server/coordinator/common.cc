@@ -8,7 +8,10 @@ namespace ringkv {
 
 absl::StatusOr<const Keyspace*> ResolveKeyspace(const Ring& ring,
                                                 const std::string& name) {
-  const absl::string_view wanted = name.empty() ? "default" : name;
+  // A view of each: a conditional of a literal and a string would make a string
+  // that is gone by the next line.
+  const absl::string_view wanted =
+      name.empty() ? absl::string_view("default") : absl::string_view(name);
   const Keyspace* keyspace = ring.FindKeyspace(wanted);
   if (keyspace == nullptr) {
     return absl::NotFoundError(
@@ -81,6 +84,20 @@ std::vector<SiblingAnswer> LiveSiblings(const Object& object, int64_t wall_ms) {
   std::vector<SiblingAnswer> live;
   for (const Sibling& sibling : object.siblings) {
     if (sibling.expires_at_ms != 0 && sibling.expires_at_ms <= wall_ms) {
+      continue;
+    }
+    // A put that was repeated at another coordinator stands under two dots;
+    // what clients see is one value, under its later stamp and expiry.
+    const auto equal = std::find_if(live.begin(), live.end(),
+                                    [&sibling](const SiblingAnswer& shown) {
+                                      return shown.value == sibling.value;
+                                    });
+    if (equal != live.end()) {
+      equal->hlc = std::max(equal->hlc, sibling.stamp.hlc);
+      const bool never =
+          equal->expires_at_ms == 0 || sibling.expires_at_ms == 0;
+      equal->expires_at_ms =
+          never ? 0 : std::max(equal->expires_at_ms, sibling.expires_at_ms);
       continue;
     }
     live.push_back({sibling.value, sibling.stamp.hlc, sibling.expires_at_ms});
