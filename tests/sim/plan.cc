@@ -1,0 +1,340 @@
+#include "tests/sim/plan.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace ringkv::sim {
+namespace {
+
+template <class T, size_t kSize>
+T Pick(Random& random, const T (&values)[kSize]) {
+  return values[random.Uniform(kSize)];
+}
+
+double Between(Random& random, double low, double high) {
+  return low + random.NextDouble() * (high - low);
+}
+
+WorldTime TimeBetween(Random& random, WorldTime low, WorldTime high) {
+  return low + static_cast<WorldTime>(
+                   random.Uniform(static_cast<uint64_t>(high - low) + 1));
+}
+
+std::vector<NodePlan> PlanNodes(Random& random) {
+  // Five nodes are the common case; one and two have rules of their own.
+  const int count = Pick(random, {1, 2, 3, 3, 4, 5, 5, 5, 5, 6, 7});
+  const int racks = 1 + static_cast<int>(random.Uniform(3));
+  const bool equal_weights = random.Chance(0.7);
+  const bool skewed = random.Chance(0.5);
+  std::vector<NodePlan> nodes;
+  for (int i = 0; i < count; ++i) {
+    NodePlan node;
+    node.rack = absl::StrCat("r", i % racks);
+    node.host = absl::StrCat("h", i);
+    node.weight = equal_weights ? 1 : Pick(random, {0.5, 1.0, 2.0});
+    node.shards = Pick(random, {1, 1, 2, 3});
+    node.clock_origin = static_cast<int64_t>(random.Uniform(1000)) * kSecond;
+    if (skewed) {
+      node.clock_rate_ppm = static_cast<int64_t>(random.Uniform(2001)) - 1000;
+      node.wall_offset_micros =
+          static_cast<int64_t>(random.Uniform(1000 * 1000)) - 500 * 1000;
+    }
+    nodes.push_back(node);
+  }
+  return nodes;
+}
+
+std::vector<Keyspace> PlanKeyspaces(Random& random, int nodes) {
+  std::vector<Keyspace> keyspaces;
+  Keyspace first;
+  first.name = "default";
+  keyspaces.push_back(first);
+  const int more = 1 + static_cast<int>(random.Uniform(2));
+  for (int i = 0; i < more; ++i) {
+    Keyspace keyspace;
+    keyspace.name = absl::StrCat("space", i);
+    keyspace.n = 1 + static_cast<uint32_t>(random.Uniform(
+                         static_cast<uint64_t>(std::min(nodes, 4))));
+    keyspace.r = 1 + static_cast<uint32_t>(random.Uniform(keyspace.n));
+    keyspace.w = 1 + static_cast<uint32_t>(random.Uniform(keyspace.n));
+    keyspace.mode =
+        random.Chance(0.4) ? VersionMode::kLww : VersionMode::kSiblings;
+    keyspace.durability =
+        random.Chance(0.6) ? Durability::kSync : Durability::kInterval;
+    if (keyspace.r + keyspace.w > keyspace.n && random.Chance(0.3)) {
+      keyspace.quorum = QuorumMode::kStrict;
+    }
+    keyspaces.push_back(keyspace);
+  }
+  return keyspaces;
+}
+
+NetworkPlan PlanNetwork(Random& random) {
+  NetworkPlan network;
+  network.streams = random.Chance(0.4);
+  network.delay_min = TimeBetween(random, 10, 500) * kMicrosecond;
+  network.delay_mean = TimeBetween(random, 20, 2000) * kMicrosecond;
+  if (random.Chance(0.5)) {
+    network.slow_share = Between(random, 0.001, 0.05);
+    network.slow_mean = TimeBetween(random, 5, 400) * kMillisecond;
+  }
+  if (!network.streams) {
+    if (random.Chance(0.6)) network.lost_share = Between(random, 0.001, 0.05);
+    if (random.Chance(0.6)) {
+      network.duplicated_share = Between(random, 0.001, 0.05);
+    }
+    if (random.Chance(0.3)) {
+      network.held_share = Between(random, 0.0005, 0.01);
+      network.held_max = TimeBetween(random, 2, 120) * kSecond;
+    }
+  }
+  return network;
+}
+
+DiskPlan PlanDisk(Random& random) {
+  DiskPlan disk;
+  disk.sync_min = TimeBetween(random, 20, 1000) * kMicrosecond;
+  disk.sync_mean = TimeBetween(random, 100, 20000) * kMicrosecond;
+  if (random.Chance(0.5)) disk.not_cached_share = Between(random, 0.01, 0.6);
+  disk.read_mean = TimeBetween(random, 50, 10000) * kMicrosecond;
+  if (random.Chance(0.5)) disk.late_commit_share = Between(random, 0.05, 1);
+  disk.commit_mean = TimeBetween(random, 20, 5000) * kMicrosecond;
+  return disk;
+}
+
+WorkloadPlan PlanWorkload(Random& random) {
+  WorkloadPlan work;
+  work.clients = 2 + static_cast<int>(random.Uniform(9));
+  work.operations = 1000 + static_cast<int>(random.Uniform(300));
+  work.keys = 2 + static_cast<int>(random.Uniform(60));
+  work.hot_share = Between(random, 0, 0.8);
+  work.hot_keys = 1 + static_cast<int>(random.Uniform(3));
+  work.value_bytes_max = Pick(random, {20, 100, 400, 4000});
+  work.timeout = TimeBetween(random, 500, 5000) * kMillisecond;
+  for (double* weight : {&work.get, &work.put_plain, &work.put_blind,
+                         &work.put_context, &work.remove, &work.update}) {
+    *weight *= random.Chance(0.15) ? 0 : Between(random, 0.3, 2);
+  }
+  // A workload without any write shows nothing.
+  work.put_context += 0.2;
+  work.burst *= random.Chance(0.3) ? 5 : 1;
+  work.scan = random.Chance(0.5) ? Between(random, 0.02, 0.3) : 0;
+  work.strict_share = Pick(random, {0.0, 0.1, 0.3, 0.7, 1.0});
+  work.other_quorum_share = random.Chance(0.5) ? Between(random, 0, 0.4) : 0;
+  work.request_id_share = random.Chance(0.5) ? Between(random, 0, 0.6) : 0;
+  work.expires_share = random.Chance(0.2) ? 0.1 : 0;
+  return work;
+}
+
+Fault PlanFault(Random& random, FaultKind kind, int nodes) {
+  Fault fault;
+  fault.kind = kind;
+  fault.node = static_cast<int>(random.Uniform(static_cast<uint64_t>(nodes)));
+  const uint64_t all = (1ull << nodes) - 1;
+  switch (kind) {
+    case FaultKind::kKill:
+    case FaultKind::kPowerLoss:
+      fault.duration = random.Chance(0.7)
+                           ? TimeBetween(random, 10, 4000) * kMillisecond
+                           : TimeBetween(random, 4, 30) * kSecond;
+      fault.point = static_cast<CrashPoint>(random.Uniform(kCrashPoints));
+      break;
+    case FaultKind::kFreeze:
+      fault.duration = random.Chance(0.7)
+                           ? TimeBetween(random, 10, 5000) * kMillisecond
+                           : TimeBetween(random, 5, 120) * kSecond;
+      break;
+    case FaultKind::kPartition:
+    case FaultKind::kOneWay:
+      fault.mask = 1 + random.Uniform(std::max<uint64_t>(1, all - 1));
+      fault.duration = TimeBetween(random, 100, 30000) * kMillisecond;
+      break;
+    case FaultKind::kPartial:
+      fault.mask = random.Uniform(all) & ~(1ull << fault.node);
+      fault.duration = TimeBetween(random, 100, 30000) * kMillisecond;
+      break;
+    case FaultKind::kCutStreams:
+      break;
+    case FaultKind::kClockStep:
+      fault.amount = random.Chance(0.7)
+                         ? TimeBetween(random, -2000000, 2000000)
+                         : TimeBetween(random, -3600ll * 1000000, 4000000);
+      break;
+    case FaultKind::kDiskStall:
+      fault.duration = TimeBetween(random, 10, 3000) * kMillisecond;
+      break;
+    case FaultKind::kSlowDisk:
+      fault.amount = TimeBetween(random, 5, 200);
+      fault.duration = TimeBetween(random, 1, 20) * kSecond;
+      break;
+    case FaultKind::kSlowNode:
+      fault.amount = TimeBetween(random, 1, 500) * kMillisecond;
+      fault.duration = TimeBetween(random, 1, 20) * kSecond;
+      break;
+  }
+  return fault;
+}
+
+std::vector<Fault> PlanFaults(Random& random, int nodes, WorldTime length) {
+  std::vector<Fault> faults;
+  // Some seeds have no fault at all: what fails there is simplest to read.
+  if (random.Chance(0.05)) return faults;
+  // One kind alone now and then, else a handful.
+  const bool single = random.Chance(0.25);
+  const int only = static_cast<int>(random.Uniform(kFaultKinds));
+  for (int k = 0; k < kFaultKinds; ++k) {
+    const bool has = single ? k == only : random.Chance(0.4);
+    const double mean = Between(random, 0.5, 8);
+    if (!has) continue;
+    const FaultKind kind = static_cast<FaultKind>(k);
+    const int count = 1 + static_cast<int>(mean * random.NextDouble() * 2);
+    for (int i = 0; i < count; ++i) {
+      Fault fault = PlanFault(random, kind, nodes);
+      fault.at = TimeBetween(random, 0, length * 9 / 10);
+      faults.push_back(fault);
+    }
+  }
+  std::stable_sort(faults.begin(), faults.end(),
+                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  return faults;
+}
+
+}  // namespace
+
+SeededRandom RandomFor(uint64_t seed, Purpose purpose, uint64_t index) {
+  // The first outputs of close seeds must not resemble each other; the
+  // generator's own seeding mixes them.
+  return SeededRandom(seed * 0x9e3779b97f4a7c15 +
+                      static_cast<uint64_t>(purpose) * 0xd1342543de82ef95 +
+                      index * 0x2545f4914f6cdd1d);
+}
+
+const char* NameOf(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kKill:
+      return "kill";
+    case FaultKind::kPowerLoss:
+      return "power-loss";
+    case FaultKind::kFreeze:
+      return "freeze";
+    case FaultKind::kPartition:
+      return "partition";
+    case FaultKind::kOneWay:
+      return "one-way-partition";
+    case FaultKind::kPartial:
+      return "partial-partition";
+    case FaultKind::kCutStreams:
+      return "cut-streams";
+    case FaultKind::kClockStep:
+      return "clock-step";
+    case FaultKind::kDiskStall:
+      return "disk-stall";
+    case FaultKind::kSlowDisk:
+      return "slow-disk";
+    case FaultKind::kSlowNode:
+      return "slow-node";
+  }
+  return "?";
+}
+
+std::string Fault::ToString() const {
+  return absl::StrFormat(
+      "%8.3f s %-17s n%d mask=%x for %.3f s amount=%d point=%d", at / 1e9,
+      NameOf(kind), node, mask, duration / 1e9, amount,
+      static_cast<int>(point));
+}
+
+std::string Plan::ToString() const {
+  std::string out = absl::StrFormat(
+      "seed %u: %d nodes, %s placement, %d clients, %d operations, %d keys, "
+      "%s, %d faults\n",
+      seed, nodes.size(),
+      placement == PlacementStrategy::kBalanced ? "balanced" : "hashed",
+      workload.clients, workload.operations, workload.keys,
+      network.streams ? "streams" : "loose messages", faults.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    absl::StrAppendFormat(
+        &out, "  n%d: rack %s, weight %g, %d shards, %d ppm, %g s\n", i,
+        nodes[i].rack, nodes[i].weight, nodes[i].shards,
+        nodes[i].clock_rate_ppm, nodes[i].wall_offset_micros / 1e6);
+  }
+  for (const Keyspace& keyspace : keyspaces) {
+    absl::StrAppendFormat(
+        &out, "  keyspace %s: N=%u R=%u W=%u %s %s %s\n", keyspace.name,
+        keyspace.n, keyspace.r, keyspace.w,
+        keyspace.mode == VersionMode::kLww ? "lww" : "siblings",
+        keyspace.durability == Durability::kSync ? "sync" : "interval",
+        keyspace.quorum == QuorumMode::kStrict ? "strict" : "sloppy");
+  }
+  for (const Fault& fault : faults) {
+    absl::StrAppend(&out, "  ", fault.ToString(), "\n");
+  }
+  return out;
+}
+
+Plan PlanOf(uint64_t seed) {
+  SeededRandom random = RandomFor(seed, Purpose::kPlan);
+  Plan plan;
+  plan.seed = seed;
+  plan.nodes = PlanNodes(random);
+  const int nodes = static_cast<int>(plan.nodes.size());
+  // The balanced placement's 16384 tokens cost time in every ring.
+  if (random.Chance(0.05)) {
+    plan.placement = PlacementStrategy::kBalanced;
+    plan.vnodes = 0;
+  } else {
+    plan.vnodes = Pick(random, {2u, 4u, 8u, 16u});
+  }
+  plan.keyspaces = PlanKeyspaces(random, nodes);
+  plan.network = PlanNetwork(random);
+  plan.disk = PlanDisk(random);
+  plan.turn_mean = TimeBetween(random, 2, 2000) * kMicrosecond;
+  plan.workload = PlanWorkload(random);
+  plan.length = TimeBetween(random, 60, 90) * kSecond;
+  // All operations fit into the length.
+  plan.workload.think_mean =
+      plan.length * plan.workload.clients / plan.workload.operations;
+  SeededRandom faults = RandomFor(seed, Purpose::kFault);
+  plan.faults = PlanFaults(faults, nodes, plan.length);
+  return plan;
+}
+
+Plan BenchPlan(uint64_t seed, int operations) {
+  SeededRandom random = RandomFor(seed, Purpose::kPlan);
+  Plan plan;
+  plan.seed = seed;
+  for (int i = 0; i < 5; ++i) {
+    NodePlan node;
+    node.rack = absl::StrCat("r", i % 3);
+    node.host = absl::StrCat("h", i);
+    node.shards = 2;
+    node.clock_origin = static_cast<int64_t>(random.Uniform(1000)) * kSecond;
+    plan.nodes.push_back(node);
+  }
+  Keyspace keyspace;
+  keyspace.name = "default";
+  plan.keyspaces.push_back(keyspace);
+  plan.workload.clients = 32;
+  plan.workload.operations = operations;
+  plan.workload.keys = 2000;
+  plan.length = static_cast<WorldTime>(operations) * kSecond / 200;
+  plan.workload.think_mean = plan.length * plan.workload.clients / operations;
+  for (const FaultKind kind :
+       {FaultKind::kKill, FaultKind::kPowerLoss, FaultKind::kPartition,
+        FaultKind::kFreeze, FaultKind::kCutStreams}) {
+    const int count = 1 + operations / 4000;
+    for (int i = 0; i < count; ++i) {
+      Fault fault = PlanFault(random, kind, 5);
+      fault.at = TimeBetween(random, 0, plan.length * 9 / 10);
+      plan.faults.push_back(fault);
+    }
+  }
+  std::stable_sort(plan.faults.begin(), plan.faults.end(),
+                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  return plan;
+}
+
+}  // namespace ringkv::sim

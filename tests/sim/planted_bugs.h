@@ -1,0 +1,51 @@
+// The planted bugs, each with what it does. The code that holds them names them
+// through base/planted.h.
+
+#ifndef RINGKV_TESTS_SIM_PLANTED_BUGS_H_
+#define RINGKV_TESTS_SIM_PLANTED_BUGS_H_
+
+namespace ringkv::sim {
+
+struct PlantedBug {
+  const char* name;
+  const char* what;
+};
+
+inline constexpr PlantedBug kPlantedBugs[] = {
+    {"hint-not-stored", "a stand-in acknowledges a hint that it did not store"},
+    {"merge-drops-cover", "a merge keeps values that the other side replaced"},
+    {"actor-continued-after-restart",
+     "an actor goes on from an `own` of an earlier run"},
+    {"actor-from-clock", "an actor goes on from the clock instead of `own`"},
+    {"stand-in-counted-twice",
+     "a node that holds both a replica and a hint counts twice towards W"},
+    {"stand-in-at-strict", "hints count towards W at strict"},
+    {"repair-writes-older", "read repair sends what the stale replica had"},
+    {"strict-answer-before-write-back",
+     "a strict read answers before enough replicas hold what it shows"},
+    {"delta-sent", "a put sends its value with a bare clock"},
+    {"put-context-covers-unseen",
+     "a put answers a context that covers siblings it did not show"},
+    {"fallback-nothing-is-answer",
+     "\"nothing\" from fallbacks alone counts as an answer"},
+    {"context-misses-tombstone",
+     "a read of a tombstone answers no context for it"},
+    {"ack-before-fsync", "a `sync` keyspace acknowledges before its fsync"},
+    {"lww-stamp-below-seen",
+     "an lww write is stamped without regard to what it saw"},
+    {"request-id-other-key",
+     "a repeat is recognised by its id alone, whatever the key"},
+    {"scan-skips-border", "a scan skips the key at a border of its pages"},
+    {"hint-removed-before-ack",
+     "a hint is removed when it is sent, not when it is acknowledged"},
+    {"turn-overlay-ignored",
+     "an operation does not see what the same turn wrote before"},
+    {"merge-order", "a merge depends on the order of its sides"},
+    {"digest-misses-field", "a digest leaves a field out"},
+    {"lww-tie", "equal stamps are decided differently on two nodes"},
+    {"hint-lost-at-restart", "hints are not read back at a restart"},
+};
+
+}  // namespace ringkv::sim
+
+#endif  // RINGKV_TESTS_SIM_PLANTED_BUGS_H_

@@ -1,0 +1,860 @@
+#include "tests/sim/simulation.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/token.h"
+#include "storage/version/object.h"
+#include "tests/sim/availability.h"
+#include "tests/sim/network.h"
+#include "tests/sim/node.h"
+#include "tests/sim/scheduler.h"
+#include "tests/sim/workload.h"
+
+namespace ringkv::sim {
+namespace {
+
+// Bounds of simulated time, once there are no faults.
+constexpr WorldTime kFormingMax = 120 * kSecond;
+constexpr WorldTime kRecoveryMax = 60 * kSecond;
+constexpr WorldTime kHintsMax = 120 * kSecond;
+constexpr WorldTime kQuietMax = 60 * kSecond;
+constexpr WorldTime kFinalReadsMax = 120 * kSecond;
+constexpr WorldTime kFinalTimeout = 5 * kSecond;
+// A put's coordinator that lives this long after it has brought the value, or a
+// hint, to every replica.
+constexpr WorldTime kFollowUpMax = 30 * kSecond;
+// Final reads that run at once.
+constexpr int kFinalParallel = 16;
+
+class Simulation {
+ public:
+  Simulation(const Plan& plan, const RunOptions& options)
+      : plan_(plan),
+        options_(options),
+        trace_(options.live_trace, options.keep_trace),
+        network_(scheduler_, trace_, plan.network,
+                 static_cast<int>(plan.nodes.size()),
+                 RandomFor(plan.seed, Purpose::kNetwork)),
+        world_{plan_, scheduler_, trace_, network_},
+        random_(RandomFor(plan.seed, Purpose::kFinal, 1)),
+        connectivity_(static_cast<int>(plan.nodes.size())) {
+    world_.check_every = options.check_every;
+    world_.complain = [this](std::string text) {
+      Complain("node", std::move(text));
+    };
+    world_.processes_changed = [this] { NoteConnectivity(); };
+    world_.power_lost = [this](int node, WorldTime synced) {
+      power_losses_.push_back({synced, scheduler_.now()});
+    };
+    for (size_t i = 0; i < plan.nodes.size(); ++i) {
+      world_.nodes.push_back(
+          std::make_unique<Node>(world_, static_cast<int>(i)));
+    }
+  }
+
+  RunResult Run() {
+    if (Form()) {
+      Work();
+      Heal();
+      if (AwaitRecovery() && AwaitHintsGone()) {
+        CompareWithoutReads();
+        FinalReads();
+        if (AwaitQuiet() && AwaitHintsGone()) {
+          CompareReplicas();
+          CheckScans();
+          CheckBounds();
+        }
+        CheckWritesWork();
+      }
+      Judge();
+    }
+    RunResult result;
+    result.seed = plan_.seed;
+    result.hash = trace_.hash();
+    result.events = scheduler_.executed();
+    result.messages = network_.messages();
+    if (workload_ != nullptr) {
+      result.operations = workload_->recorded().size();
+      result.answered_ok = workload_->answered_ok();
+      result.unknown = workload_->unknown();
+    }
+    result.simulated = scheduler_.now();
+    result.violations = std::move(violations_);
+    result.records = trace_.records();
+    return result;
+  }
+
+ private:
+  int Nodes() const { return static_cast<int>(world_.nodes.size()); }
+  Node& At(int node) { return *world_.nodes[static_cast<size_t>(node)]; }
+
+  void Say(Trace::Kind kind, std::string text) {
+    if (!trace_.readable()) return;
+    trace_.Say({scheduler_.now(), kWorldLane, kind, std::move(text)});
+  }
+
+  void Complain(const char* check, std::string text, std::string key = "") {
+    if (violations_.size() > 20) return;
+    Say(Trace::Kind::kCheck, absl::StrCat("VIOLATION ", check, ": ", text));
+    violations_.push_back(
+        {check, std::move(text), std::move(key), scheduler_.now(), {}});
+  }
+
+  // Runs the world until `done()`, looking every `step`; false after `limit`.
+  bool Await(WorldTime limit, WorldTime step,
+             const std::function<bool()>& done) {
+    const WorldTime until = scheduler_.now() + limit;
+    while (!done()) {
+      if (scheduler_.now() >= until) return false;
+      const WorldTime next = std::min(until, scheduler_.now() + step);
+      while (scheduler_.RunNext(next)) {
+      }
+    }
+    return true;
+  }
+
+  // --- Phases ---
+
+  bool Form() {
+    for (int i = 0; i < Nodes(); ++i) {
+      scheduler_.At(static_cast<WorldTime>(random_.Uniform(kSecond)),
+                    [this, i] { At(i).Start(); });
+    }
+    const int leader =
+        static_cast<int>(random_.Uniform(static_cast<uint64_t>(Nodes())));
+    bool made = false;
+    absl::Status last;
+    TryInit(leader, made, last);
+    if (!Await(kFormingMax, 50 * kMillisecond, [&] { return made; })) {
+      Complain("forming", absl::StrCat("no ring after ", kFormingMax / kSecond,
+                                       " s: ", last.ToString()));
+      return false;
+    }
+    for (size_t k = 1; k < plan_.keyspaces.size(); ++k) {
+      bool created = false;
+      TryCreate(plan_.keyspaces[k], created, last);
+      if (!Await(kFormingMax, 50 * kMillisecond, [&] { return created; })) {
+        Complain("forming",
+                 absl::StrCat("no keyspace ", plan_.keyspaces[k].name, ": ",
+                              last.ToString()));
+        return false;
+      }
+    }
+    // A late answer of a repeated call must not find these locals gone: every
+    // call has ended by its timeout.
+    if (!Await(kFormingMax, 100 * kMillisecond,
+               [this] { return AllServe() && calls_out_ == 0; })) {
+      Complain("forming", "not all nodes adopted the ring");
+      return false;
+    }
+    ring_ = At(0).control()->ring();
+    return true;
+  }
+
+  void TryInit(int leader, bool& made, absl::Status& last) {
+    scheduler_.After(500 * kMillisecond, [this, leader, &made, &last] {
+      if (made) return;
+      InitCall call;
+      call.expected_nodes = static_cast<uint32_t>(Nodes());
+      call.placement = plan_.placement;
+      call.vnodes = plan_.vnodes;
+      ++calls_out_;
+      At(leader).Admin(call, 10 * kSecond,
+                       [this, leader, &made, &last](AdminAnswer answer) {
+                         --calls_out_;
+                         last = answer.status;
+                         if (answer.status.ok() ||
+                             (At(leader).control() != nullptr &&
+                              At(leader).control()->ring() != nullptr)) {
+                           made = true;
+                         } else {
+                           TryInit(leader, made, last);
+                         }
+                       });
+    });
+  }
+
+  void TryCreate(const Keyspace& keyspace, bool& created, absl::Status& last) {
+    const int node =
+        static_cast<int>(random_.Uniform(static_cast<uint64_t>(Nodes())));
+    scheduler_.After(50 * kMillisecond, [this, node, &keyspace, &created,
+                                         &last] {
+      ++calls_out_;
+      At(node).Admin(
+          CreateKeyspaceCall{keyspace}, 10 * kSecond,
+          [this, &keyspace, &created, &last](AdminAnswer answer) {
+            --calls_out_;
+            last = answer.status;
+            if (answer.status.ok() || absl::IsAlreadyExists(answer.status)) {
+              created = true;
+            } else {
+              TryCreate(keyspace, created, last);
+            }
+          });
+    });
+  }
+
+  // Every node serves the newest ring and sees every other alive.
+  bool AllServe() {
+    RingEpoch newest = 0;
+    for (const auto& node : world_.nodes) {
+      if (!node->serving() || node->frozen()) return false;
+      newest = std::max(newest, node->control()->ring()->epoch());
+    }
+    for (const auto& node : world_.nodes) {
+      if (node->control()->adopted_epoch() != newest) return false;
+      if (node->peers_alive() + 1 != world_.nodes.size()) return false;
+    }
+    return true;
+  }
+
+  void Work() {
+    Say(Trace::Kind::kProcess, "the workload begins");
+    NoteConnectivity();
+    workload_ = std::make_unique<Workload>(world_, ring_);
+    const WorldTime begin = scheduler_.now();
+    for (const Fault& fault : plan_.faults) {
+      scheduler_.At(begin + fault.at, [this, &fault] {
+        if (!healed_) Inject(fault);
+      });
+    }
+    workload_->Start();
+    Await(plan_.length, plan_.length, [] { return false; });
+    // Clients stop by themselves: every operation has a timeout.
+    if (!Await(2 * plan_.length, kSecond,
+               [this] { return workload_->Finished(); })) {
+      workload_->Stop();
+      if (!Await(60 * kSecond, kSecond,
+                 [this] { return workload_->Finished(); })) {
+        Complain("liveness", "clients wait for ever");
+      }
+    }
+  }
+
+  void Inject(const Fault& fault) {
+    Say(Trace::Kind::kFault, absl::StrCat("fault: ", fault.ToString()));
+    Node& node = At(fault.node);
+    switch (fault.kind) {
+      case FaultKind::kKill:
+      case FaultKind::kPowerLoss:
+        node.ArmCrash(fault.point, fault.kind == FaultKind::kPowerLoss,
+                      fault.duration);
+        break;
+      case FaultKind::kFreeze:
+        if (!node.up() || node.frozen()) break;
+        node.Freeze();
+        Undo(fault.duration, [&node, run = node.run()] {
+          if (node.run() == run) node.Thaw();
+        });
+        break;
+      case FaultKind::kPartition:
+      case FaultKind::kOneWay:
+        for (int a = 0; a < Nodes(); ++a) {
+          for (int b = 0; b < Nodes(); ++b) {
+            const bool a_in = (fault.mask >> a) & 1;
+            const bool b_in = (fault.mask >> b) & 1;
+            if (a_in && !b_in) {
+              BlockFor(a, b, fault.duration);
+              if (fault.kind == FaultKind::kPartition) {
+                BlockFor(b, a, fault.duration);
+              }
+            }
+          }
+        }
+        break;
+      case FaultKind::kPartial:
+        for (int b = 0; b < Nodes(); ++b) {
+          if (b != fault.node && ((fault.mask >> b) & 1)) {
+            BlockFor(fault.node, b, fault.duration);
+            BlockFor(b, fault.node, fault.duration);
+          }
+        }
+        break;
+      case FaultKind::kCutStreams:
+        network_.CutLinks(fault.node);
+        break;
+      case FaultKind::kClockStep:
+        StepClock(node, fault.amount);
+        break;
+      case FaultKind::kDiskStall:
+        node.SetDiskStalled(true);
+        Undo(fault.duration, [&node] { node.SetDiskStalled(false); });
+        break;
+      case FaultKind::kSlowDisk:
+        node.SetDiskSlowness(fault.amount);
+        Undo(fault.duration, [&node] { node.SetDiskSlowness(1); });
+        break;
+      case FaultKind::kSlowNode:
+        node.SetTurnDelay(fault.amount);
+        Undo(fault.duration,
+             [this, &node] { node.SetTurnDelay(plan_.turn_mean); });
+        break;
+    }
+    NoteConnectivity();
+  }
+
+  // Calendars stay within what DESIGN allows between nodes in most runs; a
+  // clock that is further ahead makes its node refuse writes.
+  void StepClock(Node& node, int64_t micros) {
+    constexpr int64_t kAheadMax = 3 * 1000 * 1000;
+    const int64_t error = node.clocks().WallErrorMicros(scheduler_.now());
+    if (plan_.seed % 8 != 0) {
+      micros = std::min(micros, kAheadMax - error);
+    }
+    node.clocks().StepWall(micros);
+  }
+
+  void BlockFor(int from, int to, WorldTime duration) {
+    network_.Block(from, to);
+    Undo(duration, [this, from, to] { network_.Unblock(from, to); });
+  }
+
+  // Runs `undo` after `duration`, or when the faults stop.
+  void Undo(WorldTime duration, std::function<void()> undo) {
+    const size_t index = undos_.size();
+    undos_.push_back(std::move(undo));
+    scheduler_.After(duration, [this, index] {
+      RunUndo(index);
+      NoteConnectivity();
+    });
+  }
+  void RunUndo(size_t index) {
+    std::function<void()> undo;
+    undo.swap(undos_[index]);
+    if (undo) undo();
+  }
+
+  void Heal() {
+    Say(Trace::Kind::kFault, "the faults stop");
+    healed_ = true;
+    for (size_t i = 0; i < undos_.size(); ++i) RunUndo(i);
+    network_.Heal();
+    for (const auto& node : world_.nodes) {
+      node->Heal();
+      node->Thaw();
+      node->clocks().StepWall(
+          -node->clocks().WallErrorMicros(scheduler_.now()));
+      node->StartNow();
+    }
+    NoteConnectivity();
+    // Messages that are kept back belong to the faults.
+    const WorldTime last = network_.last_held_arrival();
+    if (last > scheduler_.now()) {
+      Await(last - scheduler_.now() + kMillisecond, kForever / 4,
+            [] { return false; });
+    }
+  }
+
+  bool AwaitRecovery() {
+    // Crashes that were armed before the faults stopped may still come.
+    const bool recovered = Await(kRecoveryMax, 100 * kMillisecond, [this] {
+      for (const auto& node : world_.nodes) {
+        if (node->doomed()) return false;
+        node->StartNow();
+      }
+      return AllServe();
+    });
+    if (recovered) return true;
+    std::string state;
+    for (const auto& node : world_.nodes) {
+      absl::StrAppend(&state, " n", node->index(), node->up() ? " up" : " down",
+                      node->serving() ? " serving" : "", " sees ",
+                      node->peers_alive(), ";");
+    }
+    Complain("liveness",
+             absl::StrCat("the cluster is not whole ", kRecoveryMax / kSecond,
+                          " s after the faults:", state));
+    return false;
+  }
+
+  size_t HintsLeft(std::string* where) {
+    size_t hints = 0;
+    for (const auto& node : world_.nodes) {
+      const absl::Status visited = node->engine().Visit(
+          Family::kHints, "", "", [&](absl::string_view, absl::string_view) {
+            ++hints;
+            if (where != nullptr) absl::StrAppend(where, " n", node->index());
+            return true;
+          });
+      RINGKV_CHECK(visited.ok());
+    }
+    return hints;
+  }
+
+  size_t InFlight() {
+    size_t running = 0;
+    for (const auto& node : world_.nodes) {
+      if (!node->up() || !node->serving()) return 1;
+      for (int s = 0; s < node->shards(); ++s) {
+        running += node->shard(s).in_flight();
+      }
+    }
+    return running;
+  }
+
+  bool AwaitHintsGone() {
+    if (Await(kHintsMax, 200 * kMillisecond,
+              [this] { return InFlight() == 0 && HintsLeft(nullptr) == 0; })) {
+      return true;
+    }
+    std::string where;
+    const size_t hints = HintsLeft(&where);
+    Complain("P6",
+             absl::StrCat(hints, " hint records are left ", kHintsMax / kSecond,
+                          " s after the faults at", where,
+                          ", and operations that run: ", InFlight()));
+    return false;
+  }
+
+  bool AwaitQuiet() {
+    if (Await(kQuietMax, 100 * kMillisecond,
+              [this] { return InFlight() == 0; })) {
+      // Repairs that were sent last.
+      Await(3 * kSecond, kSecond, [] { return false; });
+      return true;
+    }
+    Complain("liveness",
+             absl::StrCat(InFlight(), " operations never end after the reads"));
+    return false;
+  }
+
+  // --- Comparing what is stored ---
+
+  const Keyspace& SpaceInRing(int space) const {
+    return *ring_->FindKeyspace(
+        plan_.keyspaces[static_cast<size_t>(space)].name);
+  }
+
+  // The encoded object that a node holds; nothing if there is none.
+  std::optional<std::string> Stored(int node, int space,
+                                    const std::string& key) {
+    const std::string data_key =
+        DataKey(SpaceInRing(space).id, TokenOf(key), key);
+    const ReadResult result =
+        At(node).engine().Get(Family::kData, data_key, ReadTier::kAll);
+    if (result.outcome != ReadResult::Outcome::kFound) return std::nullopt;
+    absl::StatusOr<StoredRecord> record = DecodeStored(result.value);
+    RINGKV_CHECK(record.ok());
+    return std::move(record->object);
+  }
+
+  std::vector<int> ReplicasOf(int space, const std::string& key) {
+    std::vector<int> nodes;
+    for (const NodeNumber number :
+         ring_->PreferenceList(SpaceInRing(space), TokenOf(key))) {
+      nodes.push_back(
+          world_.AtAddress(ring_->FindMember(number)->peer_address)->index());
+    }
+    return nodes;
+  }
+
+  void CompareKey(int space, int key, const char* when) {
+    const std::string name = workload_->KeyName(key);
+    const std::vector<int> replicas = ReplicasOf(space, name);
+    const std::optional<std::string> first = Stored(replicas[0], space, name);
+    for (size_t i = 1; i < replicas.size(); ++i) {
+      const std::optional<std::string> other = Stored(replicas[i], space, name);
+      if (other == first) continue;
+      Complain("P6",
+               absl::StrCat("replicas n", replicas[0], " and n", replicas[i],
+                            " differ ", when, ": ", Describe(first), " and ",
+                            Describe(other)),
+               absl::StrCat(plan_.keyspaces[static_cast<size_t>(space)].name,
+                            "/", name));
+      return;
+    }
+  }
+
+  static std::string Describe(const std::optional<std::string>& encoded) {
+    if (!encoded.has_value()) return "nothing";
+    const absl::StatusOr<Object> object = DecodeObject(*encoded);
+    if (!object.ok()) return object.status().ToString();
+    std::string text = "[";
+    for (const Sibling& sibling : object->siblings) {
+      absl::StrAppend(&text, " #", WriterOf(sibling.value), "@",
+                      ToInt(sibling.dot.actor.node), ".",
+                      sibling.dot.actor.birth % 10000, ":",
+                      sibling.dot.counter);
+    }
+    absl::StrAppend(&text, " | clock");
+    for (const ClockEntry& entry : object->clock.entries()) {
+      absl::StrAppend(&text, " ", ToInt(entry.actor.node), ".",
+                      entry.actor.birth % 10000, ":", entry.counter);
+    }
+    absl::StrAppend(&text, " | newest ", ToInt(object->newest.hlc), "/",
+                    ToInt(object->newest.node), "]");
+    return text;
+  }
+
+  // Hints alone must have brought every write to every replica, where no
+  // coordinator died over it.
+  void CompareWithoutReads() {
+    std::set<std::pair<int, int>> disturbed;
+    std::set<std::pair<int, int>> touched;
+    for (const Recorded& recorded : workload_->recorded()) {
+      const Operation& operation = recorded.operation;
+      const std::pair<int, int> key(recorded.space, recorded.key);
+      touched.insert(key);
+      if (!operation.IsWrite() || !operation.MayHaveRun()) continue;
+      const WorldTime last =
+          std::min(operation.ended,
+                   operation.invoked + 4 * plan_.workload.timeout) +
+          kFollowUpMax;
+      if (connectivity_.CrashWithin(operation.invoked, last)) {
+        disturbed.insert(key);
+      }
+    }
+    for (const auto& [space, key] : touched) {
+      // A power loss takes what nobody hints any more.
+      const bool lossy =
+          plan_.keyspaces[static_cast<size_t>(space)].durability ==
+              Durability::kInterval &&
+          !power_losses_.empty();
+      if (!lossy && !disturbed.contains({space, key}) &&
+          network_.MayHold() == false) {
+        CompareKey(space, key, "though no coordinator died");
+      }
+    }
+  }
+
+  void CompareReplicas() {
+    for (const auto& [key, read] : final_reads_) {
+      CompareKey(key.first, key.second, "after reads of all");
+    }
+    // And nobody else holds anything.
+    for (const auto& node : world_.nodes) {
+      const absl::Status visited = node->engine().Visit(
+          Family::kData, "", "",
+          [&](absl::string_view data_key, absl::string_view) {
+            const absl::StatusOr<DataKeyParts> parts = ParseDataKey(data_key);
+            RINGKV_CHECK(parts.ok());
+            const Keyspace* keyspace = ring_->FindKeyspace(parts->keyspace);
+            if (keyspace == nullptr ||
+                !ring_->IsReplica(*keyspace, parts->token,
+                                  node->control()->number())) {
+              Complain("P6",
+                       absl::StrCat("n", node->index(), " holds ", parts->key,
+                                    ", of which it is no replica"));
+              return false;
+            }
+            return true;
+          });
+      RINGKV_CHECK(visited.ok());
+    }
+  }
+
+  void CheckBounds() {
+    for (const auto& node : world_.nodes) {
+      for (int s = 0; s < node->shards(); ++s) {
+        const ShardStats stats = node->shard(s).Stats();
+        if (stats.unequal_dots != 0) {
+          Complain("P1", absl::StrCat("n", node->index(),
+                                      " met equal dots with unequal values"));
+        }
+        for (const auto& [target, backlog] : stats.hints) {
+          if (backlog.hints != 0 || backlog.bytes != 0) {
+            Complain("bounds", absl::StrCat("n", node->index(), " counts ",
+                                            backlog.hints, " hints of ",
+                                            backlog.bytes, " bytes for node ",
+                                            ToInt(target), " and holds none"));
+          }
+        }
+      }
+    }
+  }
+
+  // --- Final reads ---
+
+  void FinalReads() {
+    std::set<std::pair<int, int>> keys;
+    for (const Recorded& recorded : workload_->recorded()) {
+      keys.insert({recorded.space, recorded.key});
+    }
+    todo_.assign(keys.rbegin(), keys.rend());
+    size_t wanted = todo_.size();
+    for (int i = 0; i < kFinalParallel; ++i) NextFinalRead();
+    if (!Await(kFinalReadsMax, 100 * kMillisecond,
+               [&] { return final_reads_.size() == wanted; })) {
+      Complain("liveness",
+               absl::StrCat(wanted - final_reads_.size(),
+                            " final reads never succeed; the last error: ",
+                            last_error_));
+      todo_.clear();
+    }
+    reading_over_ = true;
+  }
+
+  void NextFinalRead() {
+    if (todo_.empty() || reading_over_) return;
+    const std::pair<int, int> key = todo_.back();
+    todo_.pop_back();
+    GetCall call;
+    call.keyspace = plan_.keyspaces[static_cast<size_t>(key.first)].name;
+    call.key = workload_->KeyName(key.second);
+    call.r = ring_->EffectiveN(SpaceInRing(key.first));
+    call.quorum = Quorum::kSloppy;
+    const WorldTime began = scheduler_.now();
+    const int node =
+        static_cast<int>(random_.Uniform(static_cast<uint64_t>(Nodes())));
+    const std::string call_key =
+        absl::StrCat(call.keyspace, "/", call.key, " at n", node);
+    workload_->Ask(
+        node, std::move(call), kFinalTimeout,
+        [this, key, began, call_key](CallResult result) {
+          if (reading_over_) return;
+          const GetAnswer* get =
+              result.answer.has_value()
+                  ? std::get_if<GetAnswer>(&result.answer->answer)
+                  : nullptr;
+          if (get == nullptr || !result.answer->status.ok()) {
+            last_error_ = result.answer.has_value()
+                              ? result.answer->status.ToString()
+                              : "no answer";
+            todo_.insert(todo_.begin(), key);
+            scheduler_.After(100 * kMillisecond, [this] { NextFinalRead(); });
+            return;
+          }
+          Operation operation;
+          operation.id = static_cast<OperationId>(workload_->recorded().size() +
+                                                  final_reads_.size());
+          operation.kind = OperationKind::kGet;
+          operation.invoked = began;
+          operation.ended = scheduler_.now();
+          operation.outcome = Outcome::kOk;
+          Workload::Fill(operation, get->siblings, get->context.has_value());
+          if (trace_.readable()) {
+            std::string text =
+                absl::StrCat("final read of ", call_key, " shows");
+            for (const Shown& shown : operation.shown) {
+              absl::StrAppend(&text, " #", shown.writer);
+            }
+            if (operation.shown.empty()) absl::StrAppend(&text, " nothing");
+            if (operation.answered_context)
+              absl::StrAppend(&text, " + context");
+            Say(Trace::Kind::kClient, std::move(text));
+          }
+          final_reads_.emplace(key, std::move(operation));
+          NextFinalRead();
+        });
+  }
+
+  // A full scan shows exactly the keys that reads show, in token order.
+  void CheckScans() {
+    for (size_t space = 0; space < plan_.keyspaces.size(); ++space) {
+      scanned_.clear();
+      scan_over_ = false;
+      scan_failed_ = false;
+      ScanPage(static_cast<int>(space), "");
+      if (!Await(kFinalReadsMax, 50 * kMillisecond,
+                 [this] { return scan_over_; })) {
+        Complain("liveness", "a scan never ends");
+        return;
+      }
+      if (scan_failed_) return;
+      std::set<std::string> expected;
+      for (const auto& [key, read] : final_reads_) {
+        if (key.first == static_cast<int>(space) && !MayExpire(key) &&
+            !read.shown.empty()) {
+          expected.insert(workload_->KeyName(key.second));
+        }
+      }
+      std::set<std::string> seen;
+      Token last = 0;
+      for (const auto& [key, values] : scanned_) {
+        if (!seen.insert(key).second || TokenOf(key) < last) {
+          Complain("scan",
+                   absl::StrCat("a scan of ", plan_.keyspaces[space].name,
+                                " shows ", key, " out of order"));
+        }
+        last = TokenOf(key);
+        expected.erase(key);
+      }
+      for (const std::string& key : expected) {
+        Complain("scan",
+                 absl::StrCat("a scan of ", plan_.keyspaces[space].name,
+                              " misses ", key),
+                 absl::StrCat(plan_.keyspaces[space].name, "/", key));
+        break;
+      }
+      for (const auto& [key, read] : final_reads_) {
+        if (key.first != static_cast<int>(space) || MayExpire(key)) continue;
+        const auto it = std::find_if(
+            scanned_.begin(), scanned_.end(), [&](const auto& entry) {
+              return entry.first == workload_->KeyName(key.second);
+            });
+        if (it == scanned_.end()) continue;
+        std::set<OperationId> read_values;
+        for (const Shown& shown : read.shown) read_values.insert(shown.writer);
+        if (read_values != it->second) {
+          Complain("scan", absl::StrCat("a scan and a read of ",
+                                        plan_.keyspaces[space].name, "/",
+                                        it->first, " show different values"));
+        }
+      }
+    }
+  }
+
+  bool MayExpire(const std::pair<int, int>& key) const {
+    for (const Recorded& recorded : workload_->recorded()) {
+      if (recorded.space == key.first && recorded.key == key.second &&
+          recorded.operation.expires) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void ScanPage(int space, std::string cursor) {
+    ScanCall call;
+    call.keyspace = plan_.keyspaces[static_cast<size_t>(space)].name;
+    call.cursor = cursor;
+    call.limit = 1 + static_cast<uint32_t>(random_.Uniform(12));
+    workload_->Ask(
+        static_cast<int>(random_.Uniform(static_cast<uint64_t>(Nodes()))),
+        std::move(call), kFinalTimeout,
+        [this, space, cursor](CallResult result) {
+          const ScanAnswer* scan =
+              result.answer.has_value()
+                  ? std::get_if<ScanAnswer>(&result.answer->answer)
+                  : nullptr;
+          if (scan == nullptr || !result.answer->status.ok()) {
+            Complain("scan",
+                     absl::StrCat("a page of a scan fails without faults: ",
+                                  result.answer.has_value()
+                                      ? result.answer->status.ToString()
+                                      : "no answer"));
+            scan_failed_ = true;
+            scan_over_ = true;
+            return;
+          }
+          for (const ScanAnswer::Entry& entry : scan->entries) {
+            std::set<OperationId> values;
+            for (const SiblingAnswer& sibling : entry.siblings) {
+              values.insert(WriterOf(sibling.value));
+            }
+            scanned_.emplace_back(entry.key, std::move(values));
+          }
+          if (scan->cursor.empty()) {
+            scan_over_ = true;
+          } else {
+            ScanPage(space, scan->cursor);
+          }
+        });
+  }
+
+  // Every node coordinates writes again, in every keyspace.
+  void CheckWritesWork() {
+    for (size_t space = 0; space < plan_.keyspaces.size(); ++space) {
+      for (int node = 0; node < Nodes(); ++node) {
+        int left = 1;
+        PutCall call;
+        call.keyspace = plan_.keyspaces[space].name;
+        call.key = absl::StrCat("last-", node);
+        call.value = "x";
+        absl::Status status;
+        workload_->Ask(node, std::move(call), kFinalTimeout,
+                       [&](CallResult result) {
+                         left = 0;
+                         status = result.answer.has_value()
+                                      ? result.answer->status
+                                      : absl::UnknownError("no answer");
+                       });
+        Await(2 * kFinalTimeout, 10 * kMillisecond, [&] { return left == 0; });
+        if (!status.ok()) {
+          Complain("liveness",
+                   absl::StrCat(
+                       "a put at n", node, " in ", plan_.keyspaces[space].name,
+                       " fails after the faults: ", status.ToString()));
+          return;
+        }
+      }
+    }
+  }
+
+  // --- Judging the histories ---
+
+  void Judge() {
+    for (const std::string& complaint : workload_->complaints()) {
+      Complain("answer", complaint);
+    }
+    std::map<std::pair<int, int>, KeyHistory> histories;
+    for (const Recorded& recorded : workload_->recorded()) {
+      KeyHistory& history = histories[{recorded.space, recorded.key}];
+      history.operations.push_back(recorded.operation);
+    }
+    for (auto& [key, history] : histories) {
+      const Keyspace& keyspace =
+          plan_.keyspaces[static_cast<size_t>(key.first)];
+      history.keyspace = keyspace.name;
+      history.key = workload_->KeyName(key.second);
+      history.lww = keyspace.mode == VersionMode::kLww;
+      std::stable_sort(history.operations.begin(), history.operations.end(),
+                       [](const Operation& a, const Operation& b) {
+                         return a.invoked < b.invoked;
+                       });
+      PowerLosses losses;
+      if (keyspace.durability == Durability::kInterval) {
+        losses.losses = power_losses_;
+      }
+      const auto read = final_reads_.find(key);
+      std::vector<Violation> found;
+      CheckKey(history, losses,
+               read == final_reads_.end() ? nullptr : &read->second, found);
+      for (Violation& violation : found) {
+        if (violations_.size() > 20) break;
+        Say(Trace::Kind::kCheck,
+            absl::StrCat("VIOLATION ", violation.check, " ", violation.key,
+                         ": ", violation.text));
+        violations_.push_back(std::move(violation));
+      }
+    }
+    CheckAvailability(connectivity_, *ring_, world_, workload_->recorded(),
+                      [this](const char* check, std::string text) {
+                        Complain(check, std::move(text));
+                      });
+  }
+
+  void NoteConnectivity() {
+    if (world_.nodes.size() != plan_.nodes.size()) return;
+    connectivity_.Note(scheduler_.now(), network_, world_);
+  }
+
+  const Plan& plan_;
+  const RunOptions options_;
+  Scheduler scheduler_;
+  Trace trace_;
+  Network network_;
+  World world_;
+  SeededRandom random_;
+  Connectivity connectivity_;
+  std::vector<PowerLoss> power_losses_;
+  std::shared_ptr<const Ring> ring_;
+  std::unique_ptr<Workload> workload_;
+  std::vector<std::function<void()>> undos_;
+  bool healed_ = false;
+  int calls_out_ = 0;
+  std::vector<Violation> violations_;
+
+  std::vector<std::pair<int, int>> todo_;
+  std::map<std::pair<int, int>, Operation> final_reads_;
+  bool reading_over_ = false;
+  std::string last_error_;
+  std::vector<std::pair<std::string, std::set<OperationId>>> scanned_;
+  bool scan_over_ = false;
+  bool scan_failed_ = false;
+};
+
+}  // namespace
+
+RunResult RunPlan(const Plan& plan, const RunOptions& options) {
+  return Simulation(plan, options).Run();
+}
+
+}  // namespace ringkv::sim
