@@ -333,7 +333,8 @@ void BatchRun::OnChunkOver(Chunk& chunk) {
       TryReport report;
       report.code = status.code();
       report.sent = chunk.sent;
-      report.said_not_done = said_not_done;
+      report.said_not_done =
+          said_not_done || SaysNothingWasDone(status.message());
       const TryVerdict verdict = Judge(op.repeatable, report);
       const bool group = !whole.ok() && time_left &&
                          verdict != TryVerdict::kRefused &&
@@ -360,6 +361,8 @@ void BatchRun::OnChunkOver(Chunk& chunk) {
     }
   }
   for (auto& [i, status] : singles) {
+    earlier.said_not_done =
+        said_not_done || SaysNothingWasDone(status.message());
     earlier.status = std::move(status);
     Single(i, earlier);
   }

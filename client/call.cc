@@ -367,9 +367,13 @@ void Call::OnOver(std::unique_ptr<Try> attempt, After& after) {
   TryReport report;
   report.code = static_cast<absl::StatusCode>(code);
   report.pinned = attempt->pinned;
-  report.said_not_done = !Trailing(attempt->context, kNotDoneMetadata).empty();
-  report.said_retry_after = absl::SimpleAtoi(
-      Trailing(attempt->context, kRetryAfterMetadata), &report.retry_after_ms);
+  report.said_not_done =
+      !Trailing(attempt->context, kNotDoneMetadata).empty() ||
+      SaysNothingWasDone(attempt->status.error_message());
+  if (!absl::SimpleAtoi(Trailing(attempt->context, kRetryAfterMetadata),
+                        &report.retry_after_ms)) {
+    report.retry_after_ms = 0;
+  }
   const uint64_t start_id = attempt->start_id;
   const Instant sent_at = attempt->sent_at;
   absl::Status status = FromGrpc(attempt->status);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -82,6 +83,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
                                    arguments);
+}
+
+bool SaysNothingWasDone(absl::string_view message) {
+  return absl::StrContains(message, "nothing was done") ||
+         absl::StrContains(message, "nothing was written") ||
+         absl::StrContains(message, "before anything was written");
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {

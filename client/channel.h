@@ -28,7 +28,13 @@ inline constexpr size_t kSendBytesMax = 4 << 20;
 inline constexpr char kNotDoneMetadata[] = "ringkv-not-done";
 // Trailing metadata of RESOURCE_EXHAUSTED: milliseconds after which to come
 // back.
-inline constexpr char kRetryAfterMetadata[] = "retry-after-ms";
+inline constexpr char kRetryAfterMetadata[] = "grpc-retry-pushback-ms";
+
+// True if the message of an error says that the operation had no effect.
+// Results inside a Batch have no metadata, so the words are part of the
+// contract: "nothing was done", "nothing was written", "before anything was
+// written".
+bool SaysNothingWasDone(absl::string_view message);
 
 // "host:port,host:port" into its parts. INVALID_ARGUMENT names the part that is
 // no host:port with a port of 1 to 65535, and an empty list. Bare hosts get

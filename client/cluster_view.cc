@@ -178,12 +178,12 @@ absl::Status ClusterView::Adopt(const v1::WatchRingResponse& response,
       current == nullptr || response.ring().epoch() > current->ring->epoch();
   if (newer && response.has_ring()) {
     const auto reject = [&](const absl::Status& why) {
-      ++rejects_;
       absl::Status status(
           why.code(),
           absl::StrCat("ring of epoch ", response.ring().epoch(), " from ",
                        from.address(), " cannot be used: ", why.message()));
       if (warn_ && current != nullptr) warn_(std::string(status.message()));
+      ++rejects_;
       return status;
     };
     absl::StatusOr<RingSpec> spec = RingFromProto(response.ring());

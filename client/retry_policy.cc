@@ -44,8 +44,8 @@ TryVerdict Judge(Repeatable repeatable, const TryReport& report) {
     case Code::kUnimplemented:
       return TryVerdict::kRefused;
     case Code::kResourceExhausted:
-      return report.said_retry_after ? TryVerdict::kNotDone
-                                     : TryVerdict::kRefused;
+      // Overload passes; a size over a limit does not.
+      return report.said_not_done ? TryVerdict::kNotDone : TryVerdict::kRefused;
     case Code::kFailedPrecondition:
       // A repeat that names a run is refused when the run is over or the
       // request forgotten: no other node would know more.

@@ -44,8 +44,7 @@ struct TryReport {
   bool sent = true;
   // The node said that it refused before anything was done.
   bool said_not_done = false;
-  // The node asked to come back later.
-  bool said_retry_after = false;
+  // The node asked to come back after so long; 0: it did not.
   int retry_after_ms = 0;
   // The try named the run of the node that an earlier try went to.
   bool pinned = false;

@@ -260,13 +260,14 @@ TEST(ClientTest, DefiniteErrorsAreNotRepeated) {
   EXPECT_EQ(cluster.total(&FakeCounts::gets), 1);
 }
 
-TEST(ClientTest, OverloadWithAHintIsWaitedOutAndWithoutOneIsFinal) {
+TEST(ClientTest, OverloadIsWaitedOutAndASizeOverTheLimitIsFinal) {
   FakeCluster cluster(3);
   absl::StatusOr<Client> client = ConnectTo(cluster);
   ASSERT_TRUE(client.ok()) << client.status();
   for (int i = 1; i <= 3; ++i) {
     cluster.Configure(i, [](FakeBehaviour& b) {
-      b.refuse = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "busy");
+      b.refuse = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                              "busy; nothing was done");
       b.retry_after_ms = 5;
       b.times = 1;
     });
@@ -274,7 +275,7 @@ TEST(ClientTest, OverloadWithAHintIsWaitedOutAndWithoutOneIsFinal) {
   EXPECT_TRUE(client->Put("k", "v").ok());
   for (int i = 1; i <= 3; ++i) {
     cluster.Configure(i, [](FakeBehaviour& b) {
-      b.retry_after_ms = 0;
+      b.refuse = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "large");
       b.times = -1;
     });
   }

@@ -148,7 +148,8 @@ grpc::Status FakeNode::Before(grpc::ServerContext* context) {
     }
     if (state.behaviour.retry_after_ms > 0) {
       context->AddTrailingMetadata(
-          "retry-after-ms", absl::StrCat(state.behaviour.retry_after_ms));
+          "grpc-retry-pushback-ms",
+          absl::StrCat(state.behaviour.retry_after_ms));
     }
     return *state.behaviour.refuse;
   }
@@ -675,6 +676,11 @@ void FakeCluster::Restart(int number) {
     states_[number].start_id = next_start_id_++;
   }
   node(number).Start();
+}
+
+void FakeCluster::SetAlive(int number, bool alive) {
+  MutexLock lock(mutex_);
+  states_[number].alive = alive;
 }
 
 std::vector<int> FakeCluster::Replicas(const std::string& key) {

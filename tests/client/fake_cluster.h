@@ -32,7 +32,7 @@ struct FakeBehaviour {
   std::optional<grpc::Status> refuse;
   // With the mark that nothing was done.
   bool say_not_done = false;
-  // Milliseconds to put into retry-after-ms of refusals; 0: none.
+  // Milliseconds to put into the pushback of refusals; 0: none.
   int retry_after_ms = 0;
   // Writes take effect, and then answer with this.
   std::optional<grpc::Status> fail_after_write;
@@ -154,6 +154,9 @@ class FakeCluster {
   // Ends the process of a node, so to speak, and starts it again as a new run.
   void Kill(int number);
   void Restart(int number);
+
+  // What the others say of a node.
+  void SetAlive(int number, bool alive);
 
   // Natural replicas of a key in "default", in preference order.
   std::vector<int> Replicas(const std::string& key);

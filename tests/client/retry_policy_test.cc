@@ -48,7 +48,7 @@ TEST(RetryPolicyTest, JudgesWhatATrySays) {
        {Code::kResourceExhausted, true},
        TryVerdict::kRefused},
       {Repeatable::kSameCoordinator,
-       {Code::kResourceExhausted, true, false, /*said_retry_after=*/true},
+       {Code::kResourceExhausted, true, /*said_not_done=*/true},
        TryVerdict::kNotDone},
       {Repeatable::kSameCoordinator,
        {Code::kFailedPrecondition, true},
