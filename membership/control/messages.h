@@ -7,6 +7,7 @@
 #define RINGKV_MEMBERSHIP_CONTROL_MESSAGES_H_
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -122,7 +123,7 @@ struct LoadSummary {
 struct Heartbeat {
   uint64_t incarnation = 0;
   uint64_t start_id = 0;
-  // Counts the sender's rounds of heartbeats in this run, from 1.
+  // Counts the sender's heartbeats in this run, to all peers together, from 1.
   uint64_t sequence = 0;
   // The receiver's newest heartbeat that the sender has got on any stream of
   // this run of the receiver, and how long before sending; 0: none yet.

@@ -36,6 +36,7 @@ using MetaReader = std::function<absl::StatusOr<std::optional<std::string>>(
 
 struct StartOptions {
   std::string name;
+  // Empty: as stored.
   Location location;
   // The engine holds any entry at all, in any family. With data but without an
   // identity a start is refused: a new identity would orphan the data.
@@ -74,6 +75,7 @@ struct StartedNode {
   NodeId id;
   uint64_t incarnation = 0;  // raised for this start
   uint64_t start_id = 0;     // random, never 0
+  Location location;         // as stored, if none was given
   // Construct the node's Hlc with `hlc_floor`. `hlc_bound` is in `writes`;
   // Control raises the Hlc to it.
   HlcTimestamp hlc_floor{};
