@@ -39,7 +39,7 @@ std::string FormatSpan(absl::Duration span) {
 std::string FormatCount(uint64_t count) {
   std::string digits = absl::StrCat(count);
   for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<size_t>(at), ",");
+    digits.insert(static_cast<size_t>(at), 1, ',');
   }
   return digits;
 }
