@@ -113,6 +113,7 @@ class Control::Impl {
   struct CloneReport {
     Instant since;
     Instant last;
+    int count = 0;
     uint64_t live_incarnation = 0;
   };
 

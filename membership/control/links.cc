@@ -19,6 +19,7 @@ constexpr size_t kAddressesMax = 4;
 constexpr absl::Duration kStreamGoodAfter = absl::Seconds(3);
 // A report of a clone that is not repeated for so long is forgotten.
 constexpr absl::Duration kCloneReportKept = absl::Seconds(12);
+constexpr int kCloneReportsMin = 3;
 
 bool NeedsOperator(HelloOutcome outcome) {
   return outcome == HelloOutcome::kForeignCluster ||
@@ -202,11 +203,10 @@ void Control::Impl::TakeRefusal(const HelloReply& reply) {
     case HelloOutcome::kSelf:
       return;
     case HelloOutcome::kClone: {
-      const auto [found, added] = clone_reports_.try_emplace(
-          reply.from.id,
-          CloneReport{time_.now, time_.now, reply.live_incarnation});
-      found->second.last = time_.now;
-      found->second.live_incarnation = reply.live_incarnation;
+      CloneReport& report = clone_reports_[reply.from.id];
+      if (report.count++ == 0) report.since = time_.now;
+      report.last = time_.now;
+      report.live_incarnation = reply.live_incarnation;
       break;
     }
     case HelloOutcome::kDeparted:
@@ -246,13 +246,15 @@ void Control::Impl::CheckCloneReports() {
       continue;
     }
     // A node that restarts fast is taken for its own copy until its old
-    // heartbeats are missed; so the report must last. Of two copies the one
-    // that came later goes, and one that nobody talks to anyway.
+    // heartbeats are missed; so the report must be repeated for longer than
+    // that. Of two copies the one that came later goes, and one that nobody
+    // talks to anyway.
     bool connected = false;
     for (const auto& [id, peer] : peers_) {
       connected = connected || peer.IsUp(LinkKind::kControl);
     }
-    if (time_.now - report.since >= options_.clone_grace &&
+    if (report.count >= kCloneReportsMin &&
+        report.last - report.since >= options_.clone_grace &&
         (!connected || incarnation_ >= report.live_incarnation)) {
       return Stop(absl::StrCat(
           "node id ", id_.ToString(),
@@ -413,7 +415,10 @@ void Control::Impl::Handle(const HelloAnswered& event) {
   if (found == hellos_.end()) return;
   const PendingHello hello = found->second;
   hellos_.erase(found);
-  if (!event.reply.ok()) return HelloFailed(hello, /*refused=*/false);
+  // What comes too late, to a node that was frozen say, tells of the past.
+  if (!event.reply.ok() || hello.deadline <= time_.now) {
+    return HelloFailed(hello, /*refused=*/false);
+  }
   const HelloReply& reply = *event.reply;
   if (reply.outcome == HelloOutcome::kSelf || reply.from.id == id_) {
     if (hello.seed.has_value() && reply.from.start_id == start_id_) {
@@ -557,7 +562,11 @@ void Control::Impl::Handle(const LinkAnswered& event) {
   const LinkKind kind = found->second.kind;
   Peer* peer = FindPeer(found->second.peer);
   RINGKV_CHECK(peer != nullptr);
-  if (peer->stream(kind).state != Stream::State::kDialling) return;
+  const Stream& stream = peer->stream(kind);
+  if (stream.state != Stream::State::kDialling) return;
+  if (stream.since + options_.connect_timeout <= time_.now) {
+    return AttemptFailed(*peer, kind, /*refused=*/false);
+  }
   const HelloReply& reply = event.reply;
   if (reply.outcome != HelloOutcome::kAccepted) {
     AttemptFailed(*peer, kind, NeedsOperator(reply.outcome));
@@ -676,8 +685,6 @@ void Control::Impl::WantLinks(Instant& next) const {
     next = std::min(next, ForgetAt(peer));
   }
   for (const auto& [id, report] : clone_reports_) {
-    const Instant stop_at = report.since + options_.clone_grace;
-    if (stop_at > time_.now) next = std::min(next, stop_at);
     next =
         std::min(next, report.last + kCloneReportKept + absl::Nanoseconds(1));
   }

@@ -458,6 +458,20 @@ TEST(ControlIdentityTest, AFastRestartIsNotTakenForACopy) {
   }
 }
 
+TEST(ControlIdentityTest, OneReportOfACopyBeforeAPartitionStopsNobody) {
+  ControlCluster cluster(69);
+  FormCluster(cluster, 3);
+  cluster.Crash(1, /*silent=*/true);
+  cluster.Start(1);
+  cluster.RunFor(absl::Milliseconds(100));
+  ASSERT_TRUE(cluster.Logged(1, "one data directory is a copy"));
+  cluster.Isolate(1);
+  cluster.RunFor(absl::Minutes(1));
+  cluster.Heal();
+  EXPECT_TRUE(cluster.RunUntilTrue([&] { return cluster.AllSeeAll(); },
+                                   absl::Seconds(12)));
+}
+
 TEST(ControlIdentityTest, AnOlderCopyOfADiskIsRefused) {
   ControlCluster cluster(70);
   FormCluster(cluster, 3);
