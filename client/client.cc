@@ -96,7 +96,7 @@ ClientImpl::ClientImpl(ClientOptions options,
       view_(io_, options_.connections_per_node, std::move(endpoints),
             options_.on_warning ? options_.on_warning : WarnToStderr,
             RandomSeed()),
-      watcher_(view_, io_.timers()),
+      watcher_(view_, io_),
       runtime_(options_, io_, view_) {}
 
 ClientImpl::~ClientImpl() {

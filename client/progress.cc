@@ -45,10 +45,11 @@ std::string FormatCount(uint64_t count) {
 }
 
 Progress::Progress(std::ostream& out, Style style, std::string what,
-                   Instant now)
+                   Instant now, Unit unit)
     : out_(out),
       style_(style),
       what_(std::move(what)),
+      unit_(unit),
       start_(now),
       next_(now + (style == Style::kBar ? kBarEvery : kLineEvery)) {}
 
@@ -59,15 +60,21 @@ std::string Progress::Line(Instant now, uint64_t done, uint64_t total,
   if (total > 0) {
     absl::StrAppend(
         &line,
-        absl::StrFormat("  %3.0f %%  ",
+        absl::StrFormat("  %3.0f %%",
                         100.0 * static_cast<double>(std::min(done, total)) /
-                            static_cast<double>(total)),
-        FormatBytes(done), " of ", FormatBytes(total));
-  } else {
+                            static_cast<double>(total)));
+  }
+  if (unit_ == Unit::kBytes) {
     absl::StrAppend(&line, "  ", FormatBytes(done));
+    if (total > 0) absl::StrAppend(&line, " of ", FormatBytes(total));
+    absl::StrAppend(&line, ", ", FormatCount(items), " records");
+  } else {
+    absl::StrAppend(&line, "  ", FormatCount(done));
+    if (total > 0) absl::StrAppend(&line, " of ", FormatCount(total));
+    absl::StrAppend(&line, " records");
   }
   absl::StrAppend(
-      &line, ", ", FormatCount(items), " records, ",
+      &line, ", ",
       FormatCount(static_cast<uint64_t>(static_cast<double>(items) / seconds)),
       "/s");
   if (total > 0 && done > 0 && done < total) {

@@ -25,13 +25,16 @@ std::string FormatCount(uint64_t count);
 class Progress {
  public:
   enum class Style { kNone, kLines, kBar };
+  // What `done` and `total` count.
+  enum class Unit { kBytes, kRecords };
 
   // `what` is the verb in front: "load".
-  Progress(std::ostream& out, Style style, std::string what, Instant now);
+  Progress(std::ostream& out, Style style, std::string what, Instant now,
+           Unit unit = Unit::kBytes);
 
   // Called as often as one likes; draws 10 times a second (bar) or every 5 s
-  // (lines). `done` of `total` (0: not known) bytes, `items` records; `note` is
-  // added at the end.
+  // (lines). `done` of `total` (0: not known), `items` records; `note` is added
+  // at the end.
   void Update(Instant now, uint64_t done, uint64_t total, uint64_t items,
               absl::string_view note = "");
 
@@ -47,6 +50,7 @@ class Progress {
   std::ostream& out_;
   const Style style_;
   const std::string what_;
+  const Unit unit_;
   const Instant start_;
   Instant next_;
   bool drawn_ = false;

@@ -13,22 +13,42 @@ namespace {
 // A node that takes longer for its first ring is passed over.
 constexpr absl::Duration kFirstRingTimeout = absl::Seconds(1);
 
+constexpr absl::Duration kStaggerMax = absl::Milliseconds(100);
+
 constexpr absl::Duration kPauseBase = absl::Milliseconds(50);
 constexpr absl::Duration kPauseMax = absl::Seconds(2);
 
 }  // namespace
 
-RingWatcher::RingWatcher(ClusterView& view, TimerQueue& timers)
-    : view_(view), timers_(timers), thread_([this] { Run(); }) {}
+RingWatcher::RingWatcher(ClusterView& view, IoLoop& io)
+    : view_(view), io_(io), thread_([this] { Run(); }) {}
 
 absl::Status RingWatcher::WaitForRing(absl::Duration timeout) {
-  const auto until =
-      std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
+  const Instant until = Now() + timeout;
+  const std::vector<std::shared_ptr<Node>> candidates = view_.WatchCandidates();
+  // One at a time, so that a fleet that restarts does not ask every node at
+  // once; but soon the next, since a frozen node says nothing.
+  const absl::Duration stagger = std::min(
+      kStaggerMax, timeout / static_cast<double>(candidates.size() + 2));
+  size_t asked = 0;
   std::unique_lock<Mutex> lock(mutex_);
-  while (view_.epoch() == 0) {
-    if (changed_.wait_until(lock, until) == std::cv_status::timeout &&
-        view_.epoch() == 0) {
-      break;
+  while (view_.epoch() == 0 && Now() < until) {
+    const absl::Duration left = until - Now();
+    changed_.wait_for(
+        lock, absl::ToChronoNanoseconds(
+                  asked < candidates.size() ? std::min(stagger, left) : left));
+    if (view_.epoch() == 0 && asked < candidates.size()) {
+      const std::shared_ptr<Node> node = candidates[asked++];
+      lock.unlock();
+      AskForRing(io_, node, until - Now(),
+                 [this, node](absl::StatusOr<v1::WatchRingResponse> answer) {
+                   absl::Status status = answer.status();
+                   if (answer.ok()) status = view_.Adopt(*answer, *node);
+                   MutexLock lock(mutex_);
+                   if (!status.ok()) last_errors_[node->address()] = status;
+                   changed_.notify_all();
+                 });
+      lock.lock();
     }
   }
   if (view_.epoch() != 0) return absl::OkStatus();
@@ -95,7 +115,7 @@ bool RingWatcher::Watch(const std::shared_ptr<Node>& node) {
   ++watches_;
   // A frozen node accepts the connection and says nothing.
   auto answered = std::make_shared<std::atomic<bool>>(false);
-  timers_.At(Now() + kFirstRingTimeout, [answered, context] {
+  io_.timers().At(Now() + kFirstRingTimeout, [answered, context] {
     if (!*answered) context->TryCancel();
   });
   const std::unique_ptr<grpc::ClientReader<v1::WatchRingResponse>> reader =

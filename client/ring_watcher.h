@@ -6,6 +6,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <map>
 #include <string>
 #include <thread>
@@ -20,10 +21,11 @@ namespace ringkv {
 // Thread-safe; has a thread of its own.
 class RingWatcher {
  public:
-  RingWatcher(ClusterView& view, TimerQueue& timers);
+  RingWatcher(ClusterView& view, IoLoop& io);
   ~RingWatcher() { Stop(); }
 
-  // Waits until there is a ring. UNAVAILABLE with the last reason of each node
+  // Waits until there is a ring; asks one more node whenever those asked so far
+  // take long. UNAVAILABLE with the last reason of each node
   // that was asked, or FAILED_PRECONDITION if those that answer have no ring.
   absl::Status WaitForRing(absl::Duration timeout);
 
@@ -40,7 +42,7 @@ class RingWatcher {
   void Pause(absl::Duration delay);
 
   ClusterView& view_;
-  TimerQueue& timers_;
+  IoLoop& io_;
   std::atomic<uint64_t> watches_{0};
 
   Mutex mutex_;

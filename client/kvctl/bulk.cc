@@ -27,6 +27,8 @@ namespace {
 
 // Malformed records and failed writes that are shown one by one.
 constexpr size_t kErrorsShown = 10;
+// Keys that verify reads with one message.
+constexpr size_t kVerifyBatch = 32;
 
 struct InputArguments {
   std::vector<std::string> files;
@@ -310,7 +312,7 @@ int Verify(Session& session, const VerifyArguments& arguments) {
   const Instant start = Now();
   Progress progress(session.streams.err,
                     StyleOf(session, arguments.input.no_progress), "verify",
-                    start);
+                    start, Progress::Unit::kRecords);
   absl::flat_hash_map<std::string, std::vector<uint64_t>> expected;
   uint64_t records = 0;
   const int64_t now_ms = absl::ToUnixMillis(absl::Now());
@@ -348,44 +350,43 @@ int Verify(Session& session, const VerifyArguments& arguments) {
   Verdicts verdicts;
   std::atomic<size_t> next{0};
   std::atomic<size_t> finished{0};
-  const auto check_one = [&](size_t i) {
-    const auto& [key, hashes] = work[i];
-    // Looked at before it is read: a read repairs what differs.
-    std::string copies;
-    if (!arguments.values_only) {
-      v1::LocateRequest request;
-      request.set_keyspace(keyspace_name);
-      request.set_key(key);
-      v1::LocateResponse located;
-      grpc::Status status;
-      for (size_t t = 0; t < admins.size(); ++t) {
-        grpc::ClientContext context;
-        context.set_deadline(GrpcDeadline(timeout));
-        located.Clear();
-        status = admins[(i + t) % admins.size()]->Locate(&context, request,
-                                                         &located);
-        if (status.ok()) break;
-      }
-      if (!status.ok()) {
-        verdicts.Add(verdicts.failed, key,
-                     absl::StrCat("locate: ", status.error_message()));
-        return;
-      }
-      bool hinted = false;
-      copies = CompareCopies(located, n, hinted);
-      if (hinted) ++verdicts.hinted;
+  // What the replicas hold of a key: nothing to say if it is equal, nullopt if
+  // nobody could tell.
+  const auto look_at = [&](size_t i) -> std::optional<std::string> {
+    const std::string& key = work[i].first;
+    v1::LocateRequest request;
+    request.set_keyspace(keyspace_name);
+    request.set_key(key);
+    v1::LocateResponse located;
+    grpc::Status status;
+    for (size_t t = 0; t < admins.size(); ++t) {
+      grpc::ClientContext context;
+      context.set_deadline(GrpcDeadline(timeout));
+      located.Clear();
+      status =
+          admins[(i + t) % admins.size()]->Locate(&context, request, &located);
+      if (status.ok()) break;
     }
-    GetOptions get;
-    get.keyspace = keyspace_name;
-    get.r = n;
-    absl::StatusOr<GetResult> got = client->Get(key, get);
-    if (!got.ok()) {
-      verdicts.Add(verdicts.failed, key, got.status().ToString());
+    if (!status.ok()) {
+      verdicts.Add(verdicts.failed, key,
+                   absl::StrCat("locate: ", status.error_message()));
+      return std::nullopt;
+    }
+    bool hinted = false;
+    std::string finding = CompareCopies(located, n, hinted);
+    if (hinted) ++verdicts.hinted;
+    return finding;
+  };
+  const auto judge = [&](size_t i, const std::string& copies,
+                         const BatchResult& result) {
+    const auto& [key, hashes] = work[i];
+    if (!result.status.ok()) {
+      verdicts.Add(verdicts.failed, key, result.status.ToString());
       return;
     }
     std::vector<uint64_t> found;
-    for (const SiblingValue& sibling : got->siblings) {
-      found.push_back(Hash64(absl::string_view(sibling.value)));
+    for (const SiblingValue& sibling : result.got.siblings) {
+      found.push_back(Hash64(sibling.value));
     }
     std::sort(found.begin(), found.end());
     if (found.empty()) {
@@ -401,12 +402,36 @@ int Verify(Session& session, const VerifyArguments& arguments) {
       ++verdicts.equal;
     }
   };
+  const auto check = [&](size_t begin, size_t end) {
+    std::vector<BatchOperation> gets;
+    std::vector<std::pair<size_t, std::string>> looked;
+    for (size_t i = begin; i < end; ++i) {
+      // Looked at before it is read: a read repairs what differs.
+      std::optional<std::string> copies = "";
+      if (!arguments.values_only) copies = look_at(i);
+      ++finished;
+      if (!copies.has_value()) continue;
+      looked.emplace_back(i, *std::move(copies));
+      GetOptions get;
+      get.keyspace = keyspace_name;
+      get.r = n;
+      gets.push_back(BatchGet{work[i].first, get});
+    }
+    if (gets.empty()) return;
+    absl::StatusOr<std::vector<BatchResult>> results =
+        client->Batch(std::move(gets));
+    for (size_t k = 0; k < looked.size(); ++k) {
+      BatchResult failed;
+      failed.status = results.status();
+      judge(looked[k].first, looked[k].second,
+            results.ok() ? (*results)[k] : failed);
+    }
+  };
   std::vector<std::thread> threads;
   for (int t = 0; t < arguments.jobs; ++t) {
     threads.emplace_back([&] {
-      for (size_t i = 0; (i = next++) < work.size();) {
-        check_one(i);
-        ++finished;
+      for (size_t i = 0; (i = next.fetch_add(kVerifyBatch)) < work.size();) {
+        check(i, std::min(i + kVerifyBatch, work.size()));
       }
     });
   }

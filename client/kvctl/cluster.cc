@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -75,6 +76,12 @@ std::string Seen(const v1::NodeStatus& node, bool self) {
   if (node.state() == v1::NODE_STATE_UNKNOWN) return "never";
   if (node.age_ms() < 1000) return absl::StrCat(node.age_ms(), "ms ago");
   return absl::StrCat(FormatSpan(absl::Milliseconds(node.age_ms())), " ago");
+}
+
+// A ring with fewer nodes or racks than N is what its operator made it, with
+// the guarantees of that: shown, but no cause for alarm.
+bool IsAdvice(absl::string_view warning) {
+  return absl::StrContains(warning, "wants N=");
 }
 
 // --- init ---
@@ -205,7 +212,10 @@ int ShowStatus(Session& session) {
                                       StateName(node.state())));
     }
   }
-  const bool degraded = !problems.empty() || status.warnings_size() > 0;
+  const bool degraded =
+      !problems.empty() ||
+      !std::all_of(status.warnings().begin(), status.warnings().end(),
+                   [](const std::string& w) { return IsAdvice(w); });
   const char* const verdict = !formed    ? "unknown"
                               : degraded ? "degraded"
                                          : "healthy";
@@ -269,7 +279,8 @@ int ShowStatus(Session& session) {
       out << "degraded: " << problem << "\n";
     }
     for (const std::string& warning : status.warnings()) {
-      out << "warning: " << Printable(warning) << "\n";
+      out << (IsAdvice(warning) ? "note: " : "warning: ") << Printable(warning)
+          << "\n";
     }
   }
   if (!formed) return kExitUnknown;

@@ -1,7 +1,7 @@
 #include "client/kvctl/kvctl.h"
 
 #include <CLI/CLI.hpp>
-#include <exception>
+#include <cerrno>
 
 #include "client/channel.h"
 #include "client/kvctl/command.h"
@@ -54,9 +54,11 @@ int RunKvctl(const std::vector<std::string>& arguments, Streams& streams) {
     return code == 0 ? kExitDone : kExitUsage;
   }
   const int code = session.run ? session.run() : kExitUsage;
+  errno = 0;
   streams.out.flush();
   if (!streams.out && code == kExitDone) {
-    session.Note("the output could not be written");
+    // A reader that has seen enough (`| head`) is no news.
+    if (errno != EPIPE) session.Note("the output could not be written");
     return kExitFailed;
   }
   return code;

@@ -454,6 +454,19 @@ TEST(ClientTest, ConnectsThroughAnyEndpointThatAnswers) {
   EXPECT_EQ(client->stats().nodes, 3);
 }
 
+TEST(ClientTest, ConnectsInTimeThoughMostEndpointsAreFrozen) {
+  FakeCluster cluster(4);
+  for (int i = 1; i <= 3; ++i) {
+    cluster.Configure(i, [](FakeBehaviour& b) { b.frozen = true; });
+  }
+  for (int round = 0; round < 5; ++round) {
+    ClientOptions options;
+    options.connect_timeout = absl::Milliseconds(600);
+    absl::StatusOr<Client> client = ConnectTo(cluster, options);
+    ASSERT_TRUE(client.ok()) << client.status();
+  }
+}
+
 TEST(ClientTest, ConnectNamesEachEndpointThatDidNotAnswer) {
   FakeCluster cluster(2);
   cluster.Kill(1);

@@ -490,6 +490,10 @@ TEST(ProgressTest, LineSaysHowFarHowFastAndHowLong) {
             "30s left");
   EXPECT_EQ(progress.Line(later, 5 << 20, 0, 10),
             "load  5.0 MiB, 10 records, 1/s");
+  Progress keys(out, Progress::Style::kLines, "verify", Instant{0},
+                Progress::Unit::kRecords);
+  EXPECT_EQ(keys.Line(later, 1000, 4000, 1000),
+            "verify   25 %  1,000 of 4,000 records, 100/s, 30s left");
   progress.Update(Instant{0} + absl::Seconds(1), 1, 2, 3);
   EXPECT_EQ(out.str(), "");
   progress.Update(later, 1, 2, 3);
