@@ -348,18 +348,17 @@ absl::Status Ring::Validate() {
       return Invalid(absl::StrCat("unknown placement strategy ",
                                   static_cast<int>(spec_.placement)));
   }
-  owns_tokens_.assign(members.size(), false);
+  std::vector<bool> owns_tokens(members.size(), false);
   for (size_t i = 0; i < segments; ++i) {
     const size_t member = MemberIndex(spec_.owners[i]);
     if (member == members.size()) {
       return Invalid(absl::StrCat("the owner of token ", i, ", node ",
                                   ToInt(spec_.owners[i]), ", is no member"));
     }
-    if (!owns_tokens_[member]) {
-      owns_tokens_[member] = true;
-      ++owner_count_;
-    }
+    owns_tokens[member] = true;
   }
+  domains_ = std::make_shared<const Domains>(members, owns_tokens);
+  owner_count_ = domains_->nodes;
   spec_.tokens.shrink_to_fit();
   spec_.owners.shrink_to_fit();
   return absl::OkStatus();
@@ -382,7 +381,6 @@ void Ring::IndexTokens() {
 }
 
 std::shared_ptr<const Ring::Lists> Ring::MakeLists(uint32_t n) const {
-  const Domains domains(spec_.members, owns_tokens_);
   const size_t segments = spec_.owners.size();
   std::vector<uint32_t> owners(segments);
   for (size_t i = 0; i < segments; ++i) {
@@ -391,12 +389,13 @@ std::shared_ptr<const Ring::Lists> Ring::MakeLists(uint32_t n) const {
   auto lists = std::make_shared<Lists>();
   lists->n = n;
   std::vector<NodeNumber> flat(segments * n);
-  ForEachPreferenceList(
-      owners, domains, n, [&](size_t segment, absl::Span<const uint32_t> list) {
-        for (uint32_t k = 0; k < n; ++k) {
-          flat[segment * n + k] = spec_.members[list[k]].number;
-        }
-      });
+  ForEachPreferenceList(owners, *domains_, n,
+                        [&](size_t segment, absl::Span<const uint32_t> list) {
+                          for (uint32_t k = 0; k < n; ++k) {
+                            flat[segment * n + k] =
+                                spec_.members[list[k]].number;
+                          }
+                        });
   // Share equal lists if that takes less room.
   const size_t distinct_max = segments - segments / n;
   absl::flat_hash_map<absl::Span<const NodeNumber>, uint32_t> known;
@@ -537,7 +536,7 @@ std::vector<NodeNumber> Ring::Fallbacks(const Keyspace& keyspace,
     seen[member] = true;
     met.push_back(static_cast<uint32_t>(member));
   }
-  const Domains domains(members, owns_tokens_);
+  const Domains& domains = *domains_;
   std::vector<uint32_t> order;
   order.reserve(members.size());
   std::vector<bool> zone_used(domains.zones), rack_used(domains.racks),
@@ -562,7 +561,7 @@ std::vector<NodeNumber> Ring::Fallbacks(const Keyspace& keyspace,
     if (!chosen[m]) choose(m);
   }
   for (uint32_t m = 0; m < members.size(); ++m) {
-    if (!owns_tokens_[m]) order.push_back(m);
+    if (domains.host[m] == kNoDomain) order.push_back(m);
   }
   std::vector<NodeNumber> fallbacks;
   const uint32_t n = EffectiveN(keyspace);
@@ -584,8 +583,9 @@ size_t Ring::MemoryBytes() const {
                  VectorBytes(spec_.keyspaces) + VectorBytes(spec_.tokens) +
                  VectorBytes(spec_.owners) + VectorBytes(spec_.departed) +
                  VectorBytes(members_by_id_) + VectorBytes(keyspaces_by_name_) +
-                 owns_tokens_.capacity() / 8 + VectorBytes(buckets_) +
-                 VectorBytes(by_keyspace_);
+                 sizeof(Domains) + VectorBytes(domains_->zone) +
+                 VectorBytes(domains_->rack) + VectorBytes(domains_->host) +
+                 VectorBytes(buckets_) + VectorBytes(by_keyspace_);
   for (const Member& member : spec_.members) {
     bytes += TextBytes(member.name) + TextBytes(member.client_address) +
              TextBytes(member.peer_address) + TextBytes(member.location.zone) +

@@ -78,6 +78,8 @@ struct Keyspace {
   bool operator==(const Keyspace&) const = default;
 };
 
+struct Domains;  // domains.h
+
 // Everything that a ring epoch decides, as plain data.
 struct RingSpec {
   ClusterId cluster_id;
@@ -189,7 +191,7 @@ class Ring {
   RingSpec spec_;
   std::vector<uint32_t> members_by_id_;      // positions, sorted by id
   std::vector<uint32_t> keyspaces_by_name_;  // positions, sorted by name
-  std::vector<bool> owns_tokens_;            // by position of the member
+  std::shared_ptr<const Domains> domains_;   // of members that own tokens
   uint32_t owner_count_ = 0;
   // Balanced: a token's segment is token >> shift_. Hashed: the tokens with
   // equal token >> shift_ are those from buckets_[_] up to buckets_[_ + 1].
