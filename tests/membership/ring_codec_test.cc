@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/stubs/logging.h"
 #include "gtest/gtest.h"
 #include "membership/ring/placement.h"
 
@@ -182,6 +183,12 @@ void Exercise(const Ring& ring, Random& random) {
   EXPECT_GT(ring.MemoryBytes(), 0u);
 }
 
+// The messages' library prints what it cannot parse; here that is expected.
+class RingFuzzTest : public testing::Test {
+ private:
+  google::protobuf::LogSilencer silencer_;
+};
+
 // Cut, flipped, doubled, dropped and invented bytes.
 void Mutate(std::string& bytes, Random& random) {
   for (uint64_t edits = 1 + random.Uniform(4); edits > 0 && !bytes.empty();
@@ -208,7 +215,7 @@ void Mutate(std::string& bytes, Random& random) {
   }
 }
 
-TEST(RingCodecTest, MutatedBytesAreRefusedOrMakeARingThatWorks) {
+TEST_F(RingFuzzTest, MutatedBytesAreRefusedOrMakeARingThatWorks) {
   SeededRandom random(3);
   int decoded_rings = 0, made_rings = 0;
   for (const RingSpec& spec : {FullSpec(PlacementStrategy::kBalanced, 5, 16),
@@ -231,7 +238,7 @@ TEST(RingCodecTest, MutatedBytesAreRefusedOrMakeARingThatWorks) {
   EXPECT_GT(made_rings, 20);
 }
 
-TEST(RingCodecTest, EveryTruncationIsRefusedOrMakesARingThatWorks) {
+TEST_F(RingFuzzTest, EveryTruncationIsRefusedOrMakesARingThatWorks) {
   SeededRandom random(4);
   const std::string good =
       EncodeRing(FullSpec(PlacementStrategy::kHashed, 5, 4));
@@ -245,7 +252,7 @@ TEST(RingCodecTest, EveryTruncationIsRefusedOrMakesARingThatWorks) {
 
 // Mutates fields rather than bytes, which gets past the first gate far more
 // often.
-TEST(RingCodecTest, SpoiledFieldsAreRefusedOrMakeARingThatWorks) {
+TEST_F(RingFuzzTest, SpoiledFieldsAreRefusedOrMakeARingThatWorks) {
   SeededRandom random(5);
   const auto number = [&]() -> uint32_t {
     const uint32_t edges[] = {0, 1, 2, 3, 4, 16, 17, 1u << 20, UINT32_MAX};
@@ -261,11 +268,14 @@ TEST(RingCodecTest, SpoiledFieldsAreRefusedOrMakeARingThatWorks) {
                             -0.0,
                             std::numeric_limits<double>::infinity(),
                             std::numeric_limits<double>::quiet_NaN()};
+  std::vector<RingSpec> good;
+  for (uint32_t nodes = 1; nodes <= 5; ++nodes) {
+    good.push_back(FullSpec(PlacementStrategy::kBalanced, nodes, 8));
+    good.push_back(FullSpec(PlacementStrategy::kHashed, nodes, 2));
+  }
   int made_rings = 0;
   for (int i = 0; i < 6000; ++i) {
-    RingSpec spec = FullSpec(random.Chance(0.5) ? PlacementStrategy::kBalanced
-                                                : PlacementStrategy::kHashed,
-                             1 + static_cast<uint32_t>(random.Uniform(5)), 8);
+    RingSpec spec = good[random.Uniform(good.size())];
     for (uint64_t edits = 1 + random.Uniform(2); edits > 0; --edits) {
       Member& member = spec.members[random.Uniform(spec.members.size())];
       Keyspace& keyspace =
