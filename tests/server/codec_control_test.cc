@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/stubs/logging.h"
 #include "gtest/gtest.h"
 #include "membership/ring/ring_codec.h"
 #include "server/codec/control_codec.h"
@@ -173,6 +174,8 @@ TEST(ControlCodecTest, WhatIsSaidIsHeard) {
 
 // Changes bytes of valid messages; whatever decodes must be encodable again.
 TEST(ControlCodecTest, HostileBytesAreRefusedOrHarmless) {
+  // Each string that is no UTF-8 is logged by the library.
+  google::protobuf::SetLogHandler(nullptr);
   SeededRandom random(2);
   const auto damage = [&](std::string bytes) {
     for (uint64_t i = 1 + random.Uniform(4); i > 0 && !bytes.empty(); --i) {
@@ -285,6 +288,21 @@ TEST(ControlCodecTest, LongListsAreCutBeforeTheyAreSaid) {
       DecodeControl(EncodeControl(beat));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_THAT(std::get<Heartbeat>(*back).load.hints, SizeIs(kHintTargetsMax));
+}
+
+TEST(ControlCodecTest, LongTextsAreCutBetweenCharacters) {
+  SeededRandom random(5);
+  HelloReply reply;
+  reply.from = RandomFacts(random);
+  reply.from.name = "";
+  while (reply.from.name.size() <= kNameBytesMax) {
+    reply.from.name += "\xe2\x82\xac";  // three bytes, a euro sign
+  }
+  reply.from.name.insert(0, "x");
+  const absl::StatusOr<HelloReply> back =
+      DecodeHelloReply(EncodeHelloReply(reply));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->from.name, reply.from.name.substr(0, 1 + 84 * 3));
 }
 
 }  // namespace
