@@ -234,6 +234,13 @@ absl::Status CheckBatchCount(size_t operations) {
                                                  kBatchOperationsMax));
 }
 
+absl::Status CheckMessageBytes(size_t bytes) {
+  if (bytes <= kPublicMessageBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("message: ", bytes, " bytes, above the limit of ",
+                   kPublicMessageBytesMax, " bytes"));
+}
+
 absl::Status AnswerToProto(ClientAnswer&& answer, v1::GetResponse& out) {
   ASSIGN_OR_RETURN(GetAnswer * get, Expect<GetAnswer>(answer));
   ToProto(std::move(get->siblings), *out.mutable_siblings());

@@ -40,6 +40,8 @@ absl::StatusOr<ClientCall> CallFromProto(v1::LocateRequest&& in);
 absl::StatusOr<ScanCall> ScanFromProto(v1::ScanRequest&& in);
 // INVALID_ARGUMENT unless 1 to kBatchOperationsMax.
 absl::Status CheckBatchCount(size_t operations);
+// INVALID_ARGUMENT above kPublicMessageBytesMax.
+absl::Status CheckMessageBytes(size_t bytes);
 
 // Fill an empty `out` from an answer whose status is OK; they take the strings
 // out of `answer`. INTERNAL if the answer belongs to another kind of call (a

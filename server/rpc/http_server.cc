@@ -2,11 +2,16 @@
 
 #include <civetweb.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "server/rpc/config.h"
 
 namespace ringkv {
 
@@ -17,7 +22,12 @@ HttpServer::HttpServer(Pages pages)
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
     const std::string& address, Pages pages) {
+  ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(address));
   auto server = absl::WrapUnique(new HttpServer(std::move(pages)));
+  server->port_ = listen.port;
+  server->host_ = listen.host == "0.0.0.0" ? "127.0.0.1"
+                  : listen.host == "::"    ? "::1"
+                                           : listen.host;
   const std::string threads = absl::StrCat(kThreads);
   const char* options[] = {"listening_ports",
                            address.c_str(),
@@ -47,7 +57,22 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
 }
 
 HttpServer::~HttpServer() {
-  if (context_ != nullptr) mg_stop(context_);
+  if (context_ == nullptr) return;
+  // The accepting thread looks at the stop flag only when a connection comes or
+  // two seconds have passed: bring it connections until it has seen the flag.
+  std::atomic<bool> stopped{false};
+  std::thread stopper([this, &stopped] {
+    mg_stop(context_);
+    stopped = true;
+  });
+  while (!stopped) {
+    char error[64];
+    mg_connection* connection = mg_connect_client(
+        host_.c_str(), port_, /*use_ssl=*/0, error, sizeof(error));
+    if (connection != nullptr) mg_close_connection(connection);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  stopper.join();
 }
 
 int HttpServer::Handle(mg_connection* connection, void* handler) {

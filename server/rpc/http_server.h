@@ -48,6 +48,9 @@ class HttpServer {
 
   Handler metrics_, healthz_, readyz_;
   mg_context* context_ = nullptr;
+  // Where it is reached from here.
+  std::string host_;
+  int port_ = 0;
 };
 
 }  // namespace ringkv

@@ -52,7 +52,9 @@ class BatchCall final : public grpc::ServerUnaryReactor, public CallSink {
       : router_(router), context_(context), response_(response) {
     v1::BatchRequest&& batch = TakeRequest(request);
     const size_t count = static_cast<size_t>(batch.operations_size());
-    if (absl::Status status = CheckBatchCount(count); !status.ok()) {
+    absl::Status status = CheckBatchCount(count);
+    if (status.ok()) status = CheckMessageBytes(batch.ByteSizeLong());
+    if (!status.ok()) {
       Finish(FinalStatus(context_, status));
       return;
     }
