@@ -133,8 +133,10 @@ class Chunk final : public CompletionTag,
             std::max(runtime.read_p99.Estimate(), runtime.write_p99.Estimate());
       }
       // A message of many takes longer than a single call.
-      const absl::Duration delay =
-          HedgeDelay(4 * p99, absl::Milliseconds(50), run->deadline() - now);
+      const absl::Duration delay = HedgeDelay(
+          4 * p99,
+          std::max(absl::Milliseconds(50), runtime.options.hedge_delay_min),
+          run->deadline() - now);
       io.timers().At(now + delay,
                      [weak = std::weak_ptr<BatchRun>(run), which = indices] {
                        if (std::shared_ptr<BatchRun> run = weak.lock()) {

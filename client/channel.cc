@@ -91,6 +91,19 @@ bool SaysNothingWasDone(absl::string_view message) {
          absl::StrContains(message, "before anything was written");
 }
 
+bool WaitConnected(grpc::Channel& channel, absl::Duration timeout) {
+  const auto deadline = GrpcDeadline(timeout);
+  while (true) {
+    const grpc_connectivity_state state = channel.GetState(true);
+    if (state == GRPC_CHANNEL_READY) return true;
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE ||
+        state == GRPC_CHANNEL_SHUTDOWN ||
+        !channel.WaitForStateChange(state, deadline)) {
+      return false;
+    }
+  }
+}
+
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),

@@ -46,6 +46,10 @@ absl::StatusOr<std::vector<std::string>> ParseEndpoints(
 // that is not shared with other channels. Connects lazily.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
 
+// Waits until `channel` is connected. False when an attempt has failed, or at
+// `timeout`.
+bool WaitConnected(grpc::Channel& channel, absl::Duration timeout);
+
 absl::Status FromGrpc(const grpc::Status& status);
 
 // `deadline` from now, for a ClientContext.

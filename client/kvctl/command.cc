@@ -66,8 +66,9 @@ absl::Status AdminClient::Call(
     const std::shared_ptr<grpc::Channel> channel = MakeChannel(endpoint);
     const absl::Duration timeout = session_.timeout_span();
     // Waiting for the connection apart tells "never sent" from "no answer".
-    if (!channel->WaitForConnected(GrpcDeadline(
-            std::min(timeout, absl::Seconds(endpoints->size() > 1 ? 2 : 5))))) {
+    if (!WaitConnected(
+            *channel,
+            std::min(timeout, absl::Seconds(endpoints->size() > 1 ? 2 : 5)))) {
       last = absl::UnavailableError("cannot connect");
     } else {
       grpc::ClientContext context;
@@ -93,8 +94,7 @@ absl::Status AdminClient::Call(
 absl::StatusOr<std::shared_ptr<const Ring>> FetchRing(
     const std::string& endpoint, absl::Duration timeout) {
   const std::shared_ptr<grpc::Channel> channel = MakeChannel(endpoint);
-  if (!channel->WaitForConnected(
-          GrpcDeadline(std::min(timeout, absl::Seconds(2))))) {
+  if (!WaitConnected(*channel, std::min(timeout, absl::Seconds(2)))) {
     return absl::UnavailableError("cannot connect");
   }
   grpc::ClientContext context;

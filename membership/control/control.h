@@ -68,7 +68,7 @@ struct ControlOptions {
   // Waits between attempts to reach a peer or seed: doubled from min to max,
   // with jitter.
   absl::Duration retry_min = absl::Milliseconds(100);
-  absl::Duration retry_max = absl::Seconds(4);
+  absl::Duration retry_max = absl::Seconds(2);
   // How long "your node id is alive elsewhere" is borne before the node stops.
   absl::Duration clone_grace = absl::Seconds(10);
   // This node stops coordinating writes when most peers show its clock to be

@@ -355,6 +355,8 @@ class Control::Impl {
   DeliveryRates own_rates_;
   PeerView view_;
   AddressView addresses_;
+  // Something that the views are made of may have changed.
+  bool views_stale_ = true;
   bool view_sent_ = false;
   bool clock_ok_ = true;
 

@@ -66,6 +66,7 @@ void Control::Impl::Take(Peer& peer, const Heartbeat& beat) {
   for (const HintLoad& hints : beat.load.hints) {
     peer.rates.Report(hints.target, hints.delivered, time_.now);
   }
+  views_stale_ = true;  // the offset of its clock
   peer.beat = beat;
   peer.last_beat = time_.now;
   peer.beat_on_link = true;
@@ -156,6 +157,7 @@ void Control::Impl::UpdateLiveness(Peer& peer) {
     peer.well_since.reset();
     if (!peer.alive) return;
     peer.alive = false;
+    views_stale_ = true;
     peer.down_since = time_.now;
     if (draining) {
       Log(LogLevel::kInfo, absl::StrCat(Called(peer), " is draining"));
@@ -176,6 +178,7 @@ void Control::Impl::UpdateLiveness(Peer& peer) {
     return;
   }
   peer.alive = true;
+  views_stale_ = true;
   Log(LogLevel::kInfo,
       absl::StrCat(Called(peer), " is alive",
                    peer.down_since.has_value()
@@ -252,6 +255,8 @@ bool Control::Impl::ClockIsAhead() const {
 }
 
 void Control::Impl::UpdateViews() {
+  if (!views_stale_) return;
+  views_stale_ = false;
   const bool clock_ok = !ClockIsAhead();
   const bool clock_changed = clock_ok != clock_ok_;
   if (clock_changed) {

@@ -338,6 +338,7 @@ void Control::Impl::TakeFacts(const NodeFacts& from) {
     peer->clock.Clear();
     peer->rates.Clear();
   }
+  views_stale_ = true;
   peer->facts = from;
   UseAddress(*peer, from.peer_address);
   Remember(from);
@@ -467,6 +468,7 @@ void Control::Impl::LinkIsUp(Peer& peer, LinkKind kind, LinkId link,
   stream.start_id = start_id;
   stream.since = time_.now;
   clone_reports_.erase(peer.id);
+  views_stale_ = true;
   if (kind != LinkKind::kControl) return;
   peer.beat_on_link = false;
   peer.was_heard = false;
@@ -484,6 +486,7 @@ void Control::Impl::DropStream(Peer& peer, LinkKind kind, bool close) {
   if (stream.state == Stream::State::kNone) return;
   if (close) out_->closes.push_back(stream.link);
   links_.erase(stream.link);
+  views_stale_ = true;
   if (stream.state == Stream::State::kUp &&
       time_.now - stream.since >= kStreamGoodAfter) {
     stream.backoff = absl::ZeroDuration();
@@ -660,6 +663,8 @@ void Control::Impl::TickLinks() {
     }
     if (WantsHello(peer) && peer.next_hello <= now) SendHello({}, &peer);
     if (ForgetAt(peer) <= now) {
+      seen_.erase(peer.id);
+      fetched_.erase(peer.id);
       it = peers_.erase(it);
     } else {
       ++it;

@@ -127,6 +127,7 @@ void Control::Impl::RingIsDurable(std::shared_ptr<const Ring> ring,
     view_sent_ = false;
   }
   AddRingPeers();
+  views_stale_ = true;
   out_->ring = ring_;
   Log(LogLevel::kInfo,
       absl::StrCat("ring epoch ", ring_->epoch(), " of cluster ",

@@ -81,7 +81,9 @@ class Layout {
     return false;
   }
 
-  // Gives `position` to `node`; returns by how much the cost grows.
+  // Gives `position` to `node`; returns by how much the cost grows (negative:
+  // it falls). Only walks that read `position` change, and a walk that begins
+  // later never ends earlier, so going back from `position` finds them all.
   double Assign(uint32_t position, uint32_t node) {
     double growth = 0;
     owners_[position] = node;
@@ -343,13 +345,15 @@ class Balancer {
     for (uint32_t c : candidates) {
       if (left[c] == 0) continue;
       if (behind == kNobody || lag(c) > lag(behind)) behind = c;
-      if (!fits(c)) continue;
       const int64_t slack =
           int64_t{size_} - p - int64_t{n_} * (left[c] - 1) - 1;
+      const bool lags = fitting_.empty() || lag(c) >= largest_lag - kTolerance;
+      if ((slack >= least_slack && !lags) || !fits(c)) continue;
       if (slack < least_slack) {
         least_slack = slack;
         urgent = c;
       }
+      if (!lags) continue;
       if (fitting_.empty() || lag(c) > largest_lag) largest_lag = lag(c);
       fitting_.push_back(c);
     }

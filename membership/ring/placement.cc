@@ -240,6 +240,46 @@ std::string NameOf(const Ring& ring, NodeNumber number) {
              : member->name;
 }
 
+std::optional<RingViolation> CheckList(const Ring& ring, const Domains& domains,
+                                       const Keyspace& keyspace, size_t segment,
+                                       absl::Span<const NodeNumber> list) {
+  using Kind = RingViolation::Kind;
+  const auto violation = [&](Kind kind, NodeNumber first, NodeNumber second,
+                             absl::string_view what) {
+    return RingViolation{
+        kind,
+        keyspace.id,
+        segment,
+        first,
+        second,
+        absl::StrCat("keyspace ", keyspace.name, ", segment ", segment,
+                     ": the replicas ", NameOf(ring, first), " and ",
+                     NameOf(ring, second), " ", what)};
+  };
+  for (size_t b = 0; b < list.size(); ++b) {
+    for (size_t a = 0; a < b; ++a) {
+      if (list[a] != list[b]) continue;
+      return violation(Kind::kSameNode, list[a], list[b], "are one node");
+    }
+  }
+  if (const Clash c = FindClash(ring, list, domains.host, domains.hosts);
+      c.found) {
+    return violation(Kind::kSameHost, c.first, c.second,
+                     "share a host, though another was left");
+  }
+  if (const Clash c = FindClash(ring, list, domains.rack, domains.racks);
+      c.found) {
+    return violation(Kind::kSameRack, c.first, c.second,
+                     "share a rack, though another was left");
+  }
+  if (const Clash c = FindClash(ring, list, domains.zone, domains.zones);
+      c.found) {
+    return violation(Kind::kSameZone, c.first, c.second,
+                     "share a zone, though another was left");
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 PlacementReport Inspect(const Ring& ring, uint32_t n) {
@@ -315,13 +355,16 @@ PlacementReport Inspect(const Ring& ring, uint32_t n) {
   return report;
 }
 
+std::optional<RingViolation> CheckPreferenceList(
+    const Ring& ring, const Keyspace& keyspace, size_t segment,
+    absl::Span<const NodeNumber> list) {
+  return CheckList(ring, Domains(ring.spec().members, TokenOwners(ring)),
+                   keyspace, segment, list);
+}
+
 std::vector<RingViolation> CheckRing(const Ring& ring, size_t max) {
-  using Kind = RingViolation::Kind;
   std::vector<RingViolation> found;
-  const std::vector<Member>& members = ring.spec().members;
-  const Domains domains(members, TokenOwners(ring));
-  std::vector<uint32_t> self(members.size());
-  for (uint32_t i = 0; i < self.size(); ++i) self[i] = i;
+  const Domains domains(ring.spec().members, TokenOwners(ring));
   std::vector<uint32_t> looked_at;
   for (const Keyspace& keyspace : ring.spec().keyspaces) {
     if (found.size() >= max) break;
@@ -331,40 +374,19 @@ std::vector<RingViolation> CheckRing(const Ring& ring, size_t max) {
     }
     looked_at.push_back(keyspace.n);
     if (domains.nodes < keyspace.n) {
-      found.push_back({Kind::kFewerReplicas, keyspace.id, 0, kNoNode, kNoNode,
+      found.push_back({RingViolation::Kind::kFewerReplicas, keyspace.id, 0,
+                       kNoNode, kNoNode,
                        absl::StrCat("keyspace ", keyspace.name, " asks for ",
                                     keyspace.n, " replicas, but only ",
                                     domains.nodes, " members own tokens")});
     }
     for (size_t i = 0; i < ring.segments() && found.size() < max; ++i) {
-      const absl::Span<const NodeNumber> list =
-          ring.PreferenceListOfSegment(keyspace, i);
-      struct Level {
-        Kind kind;
-        const std::vector<uint32_t>& domain;
-        uint32_t count;
-        const char* what;
-      };
-      for (const Level& level :
-           {Level{Kind::kSameNode, self, domains.nodes, "one node"},
-            Level{Kind::kSameHost, domains.host, domains.hosts, "one host"},
-            Level{Kind::kSameRack, domains.rack, domains.racks, "one rack"},
-            Level{Kind::kSameZone, domains.zone, domains.zones, "one zone"}}) {
-        const Clash clash = FindClash(ring, list, level.domain, level.count);
-        if (!clash.found) continue;
-        found.push_back(
-            {level.kind, keyspace.id, i, clash.first, clash.second,
-             absl::StrCat("keyspace ", keyspace.name, ", segment ", i,
-                          ": the replicas ", NameOf(ring, clash.first), " and ",
-                          NameOf(ring, clash.second), " are ", level.what,
-                          level.kind == Kind::kSameNode
-                              ? ""
-                              : "'s, though another was left")});
-        break;
-      }
+      std::optional<RingViolation> violation =
+          CheckList(ring, domains, keyspace, i,
+                    ring.PreferenceListOfSegment(keyspace, i));
+      if (violation.has_value()) found.push_back(*std::move(violation));
     }
   }
-  if (found.size() > max) found.resize(max);
   return found;
 }
 

@@ -4,10 +4,12 @@
 #ifndef RINGKV_MEMBERSHIP_RING_PLACEMENT_H_
 #define RINGKV_MEMBERSHIP_RING_PLACEMENT_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "membership/ring/ring.h"
 
 namespace ringkv {
@@ -84,6 +86,12 @@ struct RingViolation {
   // A sentence with names, for people.
   std::string message;
 };
+
+// What is wrong with `list` as the preference list of a segment, if anything;
+// the gravest first. Requires that it names members that own tokens.
+std::optional<RingViolation> CheckPreferenceList(
+    const Ring& ring, const Keyspace& keyspace, size_t segment,
+    absl::Span<const NodeNumber> list);
 
 // Looks at every preference list that the ring gives to callers, whatever made
 // it, and lists what is wrong in keyspace and segment order, at most `max` of

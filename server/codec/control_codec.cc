@@ -30,7 +30,12 @@ absl::Status CheckCount(absl::string_view field, int count, size_t max) {
       field, absl::StrCat(count, " entries, at most ", max, " are allowed"));
 }
 
+// Not inside a UTF-8 sequence: a string field that is not valid UTF-8 makes the
+// receiver refuse the whole message.
 std::string Cut(absl::string_view text, size_t max) {
+  if (text.size() > max) {
+    while (max > 0 && (static_cast<uint8_t>(text[max]) & 0xc0) == 0x80) --max;
+  }
   return std::string(text.substr(0, max));
 }
 

@@ -27,6 +27,13 @@ absl::StatusOr<Client> ConnectTo(FakeCluster& cluster,
   return Client::Connect(std::move(options));
 }
 
+// For tests that count calls: a busy machine must not look like a slow node.
+ClientOptions WithoutHedges() {
+  ClientOptions options;
+  options.hedge_delay_min = absl::Seconds(5);
+  return options;
+}
+
 // Calls `condition` until it holds or 10 s are over.
 bool Eventually(const std::function<bool()>& condition) {
   const Instant until = Now() + absl::Seconds(10);
@@ -73,7 +80,7 @@ TEST(ClientTest, KeysAndValuesAreAnyBytes) {
 
 TEST(ClientTest, WritesGoToTheFirstReplicaAndReadsToAllOfThem) {
   FakeCluster cluster(5);
-  absl::StatusOr<Client> client = ConnectTo(cluster);
+  absl::StatusOr<Client> client = ConnectTo(cluster, WithoutHedges());
   ASSERT_TRUE(client.ok()) << client.status();
   const std::vector<int> replicas = cluster.Replicas("k");
   ASSERT_EQ(replicas.size(), 3u);
@@ -132,9 +139,9 @@ TEST(ClientTest, ReadWithOneFrozenNodeKeepsItsDeadline) {
   for (int i = 0; i < 100; ++i) {
     const Instant start = Now();
     absl::StatusOr<GetResult> got =
-        client->Get("k", {.deadline = absl::Milliseconds(200)});
+        client->Get("k", {.deadline = absl::Milliseconds(400)});
     ASSERT_TRUE(got.ok()) << i << ": " << got.status();
-    EXPECT_LT(Now() - start, absl::Milliseconds(250));
+    EXPECT_LT(Now() - start, absl::Milliseconds(600));
   }
   EXPECT_GT(client->stats().hedges, 0u);
   // It is suspected soon, and no longer asked first each time.
@@ -150,7 +157,7 @@ TEST(ClientTest, WriteWithContextWithOneFrozenNodeKeepsItsDeadline) {
   cluster.Configure(cluster.Replicas("k")[0],
                     [](FakeBehaviour& b) { b.frozen = true; });
   put = client->Put(
-      "k", "w", {.deadline = absl::Milliseconds(200), .context = put->context});
+      "k", "w", {.deadline = absl::Milliseconds(400), .context = put->context});
   ASSERT_TRUE(put.ok()) << put.status();
   EXPECT_EQ(cluster.counts(cluster.Replicas("k")[1]).writes_done, 1);
 }
@@ -176,7 +183,7 @@ TEST(ClientTest, PlainPutToAFrozenNodeIsUnknownAtItsDeadline) {
 
 TEST(ClientTest, PlainPutIsRepeatedToTheSameRunWithItsIdAndAge) {
   FakeCluster cluster(3);
-  absl::StatusOr<Client> client = ConnectTo(cluster);
+  absl::StatusOr<Client> client = ConnectTo(cluster, WithoutHedges());
   ASSERT_TRUE(client.ok()) << client.status();
   const int home = cluster.Replicas("k")[0];
   cluster.Configure(home, [](FakeBehaviour& b) {
@@ -249,7 +256,7 @@ TEST(ClientTest, RefusalBeforeAnythingWasDoneMovesAPlainPutToTheNextNode) {
 
 TEST(ClientTest, DefiniteErrorsAreNotRepeated) {
   FakeCluster cluster(3);
-  absl::StatusOr<Client> client = ConnectTo(cluster);
+  absl::StatusOr<Client> client = ConnectTo(cluster, WithoutHedges());
   ASSERT_TRUE(client.ok()) << client.status();
   absl::StatusOr<WriteResult> put = client->Put("", "v");
   EXPECT_TRUE(absl::IsInvalidArgument(put.status()));
@@ -262,7 +269,7 @@ TEST(ClientTest, DefiniteErrorsAreNotRepeated) {
 
 TEST(ClientTest, OverloadIsWaitedOutAndASizeOverTheLimitIsFinal) {
   FakeCluster cluster(3);
-  absl::StatusOr<Client> client = ConnectTo(cluster);
+  absl::StatusOr<Client> client = ConnectTo(cluster, WithoutHedges());
   ASSERT_TRUE(client.ok()) << client.status();
   for (int i = 1; i <= 3; ++i) {
     cluster.Configure(i, [](FakeBehaviour& b) {
@@ -286,7 +293,7 @@ TEST(ClientTest, OverloadIsWaitedOutAndASizeOverTheLimitIsFinal) {
 
 TEST(ClientTest, RetryBudgetBoundsTheTriesOfAFailingCluster) {
   FakeCluster cluster(3);
-  ClientOptions options;
+  ClientOptions options = WithoutHedges();
   options.retry_budget_ratio = 0.1;
   options.retry_budget_burst = 10;
   options.backoff_base = absl::Microseconds(10);
@@ -321,7 +328,7 @@ TEST(ClientTest, PutWithContextIsRepeatedAtAnotherNode) {
 
 TEST(ClientTest, PutWithContextInLwwKeyspaceStaysWithItsCoordinator) {
   FakeCluster cluster(3);
-  absl::StatusOr<Client> client = ConnectTo(cluster);
+  absl::StatusOr<Client> client = ConnectTo(cluster, WithoutHedges());
   ASSERT_TRUE(client.ok()) << client.status();
   absl::StatusOr<WriteResult> put = client->Put("k", "v", {.keyspace = "last"});
   ASSERT_TRUE(put.ok()) << put.status();
@@ -416,7 +423,7 @@ TEST(ClientTest, NewMemberGetsCallsAndRemovedOneDoesNot) {
     }
     spec.members.pop_back();
   });
-  absl::StatusOr<Client> client = ConnectTo(cluster);
+  absl::StatusOr<Client> client = ConnectTo(cluster, WithoutHedges());
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ(client->stats().nodes, 3);
   const std::string address = cluster.node(4).address();
@@ -549,7 +556,7 @@ TEST(ClientTest, BlockingCallFromACallbackIsRefusedNotDeadlocked) {
 
 TEST(ClientTest, BatchAnswersInOrderWithOneResultForEach) {
   FakeCluster cluster(5);
-  absl::StatusOr<Client> client = ConnectTo(cluster);
+  absl::StatusOr<Client> client = ConnectTo(cluster, WithoutHedges());
   ASSERT_TRUE(client.ok()) << client.status();
   std::vector<BatchOperation> puts;
   for (int i = 0; i < 500; ++i) {

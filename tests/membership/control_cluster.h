@@ -242,6 +242,22 @@ class ControlCluster {
     Arm(i);
   }
 
+  // What node `i` calls its control stream to `j`; kNoLink if there is none.
+  LinkId ControlLink(int i, int j) {
+    for (auto& [id, link] : net_links_) {
+      if (link.kind != LinkKind::kControl) continue;
+      for (int side = 0; side < 2; ++side) {
+        const End& mine = link.ends[side];
+        const End& other = link.ends[1 - side];
+        if (mine.node == i && other.node == j && !mine.gone && !other.gone &&
+            mine.run == nodes_[i].run && other.run == nodes_[j].run) {
+          return mine.link;
+        }
+      }
+    }
+    return kNoLink;
+  }
+
   // --- What should hold ---
 
   bool SeesAlive(int i, int j) {

@@ -7,6 +7,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "membership/control/liveness.h"
+#include "membership/epochs/ring_change.h"
+#include "membership/ring/ring_codec.h"
 #include "tests/membership/control_cluster.h"
 
 namespace ringkv {
@@ -570,6 +572,70 @@ TEST(ControlIdentityTest, OtherProtocolVersionsAreRefusedWithBothRanges) {
   EXPECT_EQ(reply.outcome, HelloOutcome::kProtocol);
   EXPECT_THAT(reply.message, HasSubstr("speaks 1 to 1"));
   EXPECT_THAT(reply.message, HasSubstr("speaks 7 to 9"));
+}
+
+TEST(ControlIdentityTest, ANumberThatLeftTheRingIsToldSo) {
+  ControlCluster cluster(74);
+  FormCluster(cluster, 3);
+  HelloRequest hello;
+  hello.from.id = NodeId{1, 2};
+  hello.from.start_id = 3;
+  hello.from.incarnation = 1;
+  hello.from.name = "ghost";
+  hello.from.cluster_id = cluster.node(0).ring->spec().cluster_id;
+  hello.from.ring_epoch = 1;
+  for (uint32_t number : {2u, 9u}) {  // another's now, and nobody's
+    hello.from.number = NodeNumber{number};
+    ControlEffects effects;
+    cluster.node(0).control->Step(HelloArrived{1, hello},
+                                  cluster.TimeOf(cluster.node(0)), effects);
+    ASSERT_THAT(effects.hello_answers, SizeIs(1));
+    EXPECT_EQ(effects.hello_answers[0].reply.outcome, HelloOutcome::kDeparted);
+    EXPECT_THAT(effects.hello_answers[0].reply.message, HasSubstr("has left"));
+  }
+}
+
+TEST(ControlIdentityTest, ANodeThatIsNoLongerInTheRingStops) {
+  ControlCluster cluster(75);
+  FormCluster(cluster, 3);
+  RingSpec spec = cluster.node(0).ring->spec();
+  std::vector<Member> left(spec.members.begin(), spec.members.begin() + 2);
+  RingSpec next =
+      *FirstRing(spec.cluster_id, PlacementStrategy::kHashed, 4, left);
+  next.epoch = 2;
+  next.departed = {NodeNumber{3}};
+  next.next_node_number = NodeNumber{4};
+  // As the third node hears it from the first.
+  const LinkId link = cluster.ControlLink(2, 0);
+  ASSERT_NE(link, kNoLink);
+  cluster.Step(2, ControlArrived{link, RingDecided{2, EncodeRing(next), {}}});
+  ASSERT_TRUE(cluster.node(2).stop.has_value());
+  EXPECT_EQ(cluster.node(2).stop->exit_code, 1);
+  EXPECT_THAT(cluster.node(2).stop->message, HasSubstr("has left the ring"));
+}
+
+TEST(ControlRingTest, RingsThatCannotBeAreNotTaken) {
+  ControlCluster cluster(76);
+  FormCluster(cluster, 3);
+  const LinkId link = cluster.ControlLink(2, 0);
+  RingSpec spec = cluster.node(0).ring->spec();
+  spec.epoch = 2;
+  const std::string good = EncodeRing(spec);
+  RingSpec foreign = spec;
+  foreign.cluster_id = {1, 1};
+  RingSpec broken = spec;
+  broken.owners.clear();
+  for (const std::string& bytes :
+       {std::string("noise"), std::string(), EncodeRing(foreign),
+        EncodeRing(broken), EncodeRing(cluster.node(0).ring->spec())}) {
+    cluster.Step(2, ControlArrived{link, RingDecided{2, bytes, {}}});
+    cluster.RunFor(absl::Milliseconds(100));
+    EXPECT_EQ(cluster.EpochOf(2), 1u);
+    EXPECT_TRUE(cluster.node(2).running);
+  }
+  spec.feature_level = kFeatureLevelMax + 1;
+  cluster.Step(2, ControlArrived{link, RingDecided{2, EncodeRing(spec), {}}});
+  EXPECT_TRUE(cluster.node(2).stop.has_value());
 }
 
 // --- Ring epochs ---
