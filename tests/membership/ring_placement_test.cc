@@ -411,6 +411,35 @@ TEST(BalancedPlacementTest, StaysSafeEvenAndFrugalInAnyOrderOfChanges) {
   EXPECT_GT(even, 10u);
 }
 
+TEST(BalancedPlacementTest, IsEvenForOtherNumbersOfReplicasAndInZones) {
+  for (uint32_t n : {1, 2, 3, 5}) {
+    for (uint32_t zones : {1, 2, 3, 6}) {
+      const PlacementOptions options{PlacementStrategy::kBalanced, 16384, n};
+      std::vector<Member> members;
+      Assignment assignment;
+      for (uint32_t i = 0; i < 24; ++i) {
+        members.push_back(MakeMember(i + 1, absl::StrCat("r", i % 12), 1,
+                                     absl::StrCat("z", i % zones)));
+        if (i < 11) continue;
+        assignment = *Place(options, members, assignment);
+      }
+      // Keyspaces of fewer replicas live in the same ring.
+      for (uint32_t replicas = 1; replicas <= n; ++replicas) {
+        const auto ring = MakeRing(PlacementStrategy::kBalanced, 16384, members,
+                                   assignment, replicas);
+        const PlacementReport report = Inspect(*ring, replicas);
+        SCOPED_TRACE(absl::StrCat("placed for N=", n, " in ", zones,
+                                  " zones, N=", replicas));
+        EXPECT_THAT(CheckRing(*ring, 1), IsEmpty());
+        // With fewer zones than N, what spaces N replicas well need not space
+        // fewer of them as well; still no worse than random tokens.
+        EXPECT_LE(report.coefficient_of_variation,
+                  replicas == n ? 0.005 : 0.06);
+      }
+    }
+  }
+}
+
 // The figures of the default ring as it grows by one node at a time and
 // shrinks.
 TEST(BalancedPlacementTest, PrintsItsFigures) {
