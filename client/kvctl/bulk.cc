@@ -414,7 +414,7 @@ int Verify(Session& session, const VerifyArguments& arguments) {
       looked.emplace_back(i, *std::move(copies));
       GetOptions get;
       get.keyspace = keyspace_name;
-      get.r = n;
+      get.r = arguments.values_only ? 0 : n;
       gets.push_back(BatchGet{work[i].first, get});
     }
     if (gets.empty()) return;
@@ -630,7 +630,8 @@ void AddBulkCommands(CLI::App& app, Session& session) {
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
     AddSwitch(command, "--values-only", arguments->values_only,
-              "compare what a read gives, not each replica's copy");
+              "compare what a read at the keyspace's R gives, not each "
+              "replica's copy");
     command.callback([&session, arguments] {
       session.run = [&session, arguments] {
         return Verify(session, *arguments);
