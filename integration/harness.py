@@ -55,6 +55,8 @@ def _die_with_parent():
 
 def _port_is_free(port):
     with socket.socket() as probe:
+        # As a server would: what a closed connection leaves behind takes no port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
             return True

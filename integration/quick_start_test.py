@@ -45,7 +45,7 @@ class QuickStartTest(harness.TestCase):
                if f"pid={node.process.pid}," in line]
         self.assertEqual(3, len(own), sockets)
         for address in own:
-            self.assertRegex(address, r"^(127\.0\.0\.1|\[::1\]):")
+            self.assertRegex(address, r"^(127\.0\.0\.1|\[::1\]|\[::ffff:127\.0\.0\.1\]):")
 
     def test_python_lines_of_the_readme_work(self):
         self.start_without_flags()
