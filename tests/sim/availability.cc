@@ -19,7 +19,7 @@ constexpr WorldTime kPatience = 1500 * kMillisecond;
 }  // namespace
 
 void Connectivity::Note(WorldTime now, const Network& network,
-                        const World& world) {
+                        const World& world, bool surely) {
   Snapshot snapshot;
   snapshot.since = now;
   uint64_t crashes = 0;
@@ -35,7 +35,7 @@ void Connectivity::Note(WorldTime now, const Network& network,
     snapshot.out.push_back(open);
   }
   for (; crashes_seen_ < crashes; ++crashes_seen_) crashes_.push_back(now);
-  if (!snapshots_.empty() && snapshots_.back() == snapshot) return;
+  if (!surely && !snapshots_.empty() && snapshots_.back() == snapshot) return;
   snapshots_.push_back(std::move(snapshot));
 }
 
@@ -156,14 +156,17 @@ void CheckAvailability(const Connectivity& connectivity, const Ring& ring,
     if (group == 0) continue;
     const Keyspace& space = keyspace;
     // At strict, a put without a context reads first.
-    const uint32_t must_read =
-        is_write && operation.strict ? ring.EffectiveR(space) : 0;
+    // A strict read may have to bring its value to N-R+1 replicas first.
+    const uint32_t must_read = !operation.strict ? 0
+                               : is_write        ? ring.EffectiveR(space)
+                                          : ring.EffectiveN(space) - needed + 1;
     const uint32_t available =
         count(operation.strict || !is_write ? group & replicas : group);
     if (available >= std::max(needed, must_read)) {
-      complain("P4", absl::StrCat(name(), " failed though ", available,
-                                  " nodes that count could be reached, needs ",
-                                  needed, ": ", record.message));
+      complain("P4",
+               absl::StrCat(name(), " failed though ", available,
+                            " nodes that count could be reached, needs ",
+                            std::max(needed, must_read), ": ", record.message));
     }
   }
 }

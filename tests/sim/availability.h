@@ -22,8 +22,10 @@ class Connectivity {
  public:
   explicit Connectivity(int nodes) : nodes_(nodes) {}
 
-  // Something may have changed.
-  void Note(WorldTime now, const Network& network, const World& world);
+  // Something may have changed. `surely`: even if it cannot be seen here, as
+  // when streams break that are made anew at once.
+  void Note(WorldTime now, const Network& network, const World& world,
+            bool surely = false);
 
   // Whether a process died in [from, until].
   bool CrashWithin(WorldTime from, WorldTime until) const;

@@ -388,7 +388,7 @@ class SiblingsChecker : public Checker {
       for (const size_t s : shown) {
         const Operation& write = *writes_[s];
         const std::vector<size_t>& then = shown_by_read[earlier];
-        if (!write.repeated && SettledBefore(write, first) &&
+        if (!write.repeated && !write.expires && SettledBefore(write, first) &&
             std::find(then.begin(), then.end(), s) == then.end()) {
           Report("P5", read,
                  absl::StrCat(Name(read), " shows the value of ", Name(write),

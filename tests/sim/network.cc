@@ -30,6 +30,7 @@ void Network::Heal() {
   plan_.lost_share = 0;
   plan_.duplicated_share = 0;
   plan_.held_share = 0;
+  plan_.slow_share = 0;
 }
 
 WorldTime Network::Delay() {

@@ -43,7 +43,7 @@ class Network {
   bool Open(int from, int to) const {
     return blocked_[static_cast<size_t>(from * nodes_ + to)] == 0;
   }
-  // Faults are over: nothing is lost, duplicated or kept back any more.
+  // Faults are over: nothing is lost, duplicated, late or kept back any more.
   void Heal();
   // Whether messages may arrive that were sent long ago.
   bool MayHold() const { return plan_.held_share > 0; }

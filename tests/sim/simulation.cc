@@ -279,6 +279,7 @@ class Simulation {
         break;
       case FaultKind::kCutStreams:
         network_.CutLinks(fault.node);
+        NoteConnectivity(true);
         break;
       case FaultKind::kClockStep:
         StepClock(node, fault.amount);
@@ -598,8 +599,9 @@ class Simulation {
     GetCall call;
     call.keyspace = plan_.keyspaces[static_cast<size_t>(key.first)].name;
     call.key = workload_->KeyName(key.second);
-    call.r = ring_->EffectiveN(SpaceInRing(key.first));
-    call.quorum = Quorum::kSloppy;
+    call.r = SpaceInRing(key.first).n;
+    // At strict with R = N every replica is read itself, none by a stand-in.
+    call.quorum = Quorum::kStrict;
     const WorldTime began = scheduler_.now();
     const int node =
         static_cast<int>(random_.Uniform(static_cast<uint64_t>(Nodes())));
@@ -821,9 +823,9 @@ class Simulation {
                       });
   }
 
-  void NoteConnectivity() {
+  void NoteConnectivity(bool surely = false) {
     if (world_.nodes.size() != plan_.nodes.size()) return;
-    connectivity_.Note(scheduler_.now(), network_, world_);
+    connectivity_.Note(scheduler_.now(), network_, world_, surely);
   }
 
   const Plan& plan_;
