@@ -278,15 +278,9 @@ class Cluster:
         return self
 
     def init(self, *flags):
-        first = self.nodes[0]
-
-        def formed():
-            result = kvctl("init", "--nodes", str(len(self.nodes)), *flags,
-                           endpoint=first.client_address, check=False)
-            self.last_init = (result.stdout + result.stderr).decode()
-            return result.returncode == 0
-
-        wait_until(formed, 30, lambda: f"kvctl init: {self.last_init}")
+        # Waits by itself for the nodes to find each other.
+        kvctl("init", "--nodes", str(len(self.nodes)), "--wait", "30s", *flags,
+              endpoint=self.nodes[0].client_address)
         for node in self.nodes:
             node.wait_ready()
         return self
