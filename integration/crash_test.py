@@ -18,9 +18,9 @@ class SteadyLoad:
 
     def __init__(self, endpoints, deadline_ms, threads=4):
         self.process = subprocess.Popen(
-            [harness.program("steady_load"), endpoints, str(deadline_ms), str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            preexec_fn=harness._die_with_parent)
+            [*harness.WITH_US, harness.program("steady_load"), endpoints,
+             str(deadline_ms), str(threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdout.readline() == b"started\n"
 
     def finish(self):

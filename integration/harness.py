@@ -6,7 +6,6 @@ passed and named when it did not. Nothing here waits for a time to pass: every
 wait is for a condition, with a deadline that fails the test.
 """
 
-import ctypes
 import http.client
 import json
 import os
@@ -25,12 +24,14 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.environ.get("RINGKV_BUILD", os.path.join(ROOT, "build"))
 sys.path.insert(0, os.path.join(BUILD, "integration", "python"))
 
+# Its handlers around fork wait for threads that never end; we only ever exec.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 import grpc  # noqa: E402
 from ringkv.v1 import admin_pb2, admin_pb2_grpc, kv_pb2, kv_pb2_grpc  # noqa: E402
 
 _pause = threading.Event()  # never set: waits between two looks at a condition
-_libc = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
+# In front of a command: it ends when the test does, however that ends.
+WITH_US = ["setpriv", "--pdeathsig", "KILL", "--"]
 
 
 def wait_until(condition, seconds, what):
@@ -49,11 +50,7 @@ def wait_until(condition, seconds, what):
         _pause.wait(0.02)
 
 
-def _die_with_parent():
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _port_is_free(port):
+def port_is_free(port):
     with socket.socket() as probe:
         # As a server would: what a closed connection leaves behind takes no port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -73,7 +70,7 @@ def free_port():
     global _ports
     while True:
         for port in _ports:
-            if _port_is_free(port):
+            if port_is_free(port):
                 return port
         begin = random.SystemRandom().randrange(10000, 30000)
         _ports = iter(range(begin, begin + 2000))
@@ -91,8 +88,8 @@ def run(arguments, seconds=60, **options):
     options.setdefault("stdin", subprocess.DEVNULL)
     if "input" in options:
         options.pop("stdin")
-    return subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          timeout=seconds, preexec_fn=_die_with_parent, **options)
+    return subprocess.run([*WITH_US, *arguments], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=seconds, **options)
 
 
 def kvctl(*arguments, endpoint=None, seconds=60, check=True, **options):
@@ -149,8 +146,8 @@ class Node:
         assert not self.running(), f"{self.name} runs already"
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, preexec_fn=_die_with_parent)
+                [*WITH_US, *self.command()], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT)
         return self
 
     def running(self):
@@ -170,12 +167,14 @@ class Node:
 
     def answers_http(self):
         if not self.running():
-            raise AssertionError(f"{self.name} has stopped\n{self.tail()}")
+            raise AssertionError(f"{self.name} has stopped with exit code "
+                                 f"{self.process.returncode}\n{self.tail()}")
         return self.http("/healthz")[0] == 200
 
     def ready(self):
         if not self.running():
-            raise AssertionError(f"{self.name} has stopped\n{self.tail()}")
+            raise AssertionError(f"{self.name} has stopped with exit code "
+                                 f"{self.process.returncode}\n{self.tail()}")
         return self.http("/readyz")[0] == 200
 
     def wait_alive(self, seconds=20):

@@ -16,14 +16,14 @@ class QuickStartTest(harness.TestCase):
 
     def start_without_flags(self):
         for port in DEFAULT_PORTS:
-            if not harness._port_is_free(port):
+            if not harness.port_is_free(port):
                 self.fail(f"port {port} is taken by another process")
         node = self.node("n1", ports=DEFAULT_PORTS)
         node.data = os.path.join(self.folder, "ringkv-data")
         with open(node.log, "ab") as log:
             node.process = subprocess.Popen(
-                [program("kvnode")], cwd=self.folder, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=subprocess.STDOUT, preexec_fn=harness._die_with_parent)
+                [*harness.WITH_US, program("kvnode")], cwd=self.folder,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         return node.wait_ready()
 
     def test_no_flags_give_a_node_that_keeps_what_it_is_told(self):
