@@ -25,7 +25,7 @@ endif()
 
 # GCC 12 takes std::string's own moves for overlapping ones (its bug 105651).
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
-  -Wno-restrict)
+  -Wno-restrict -Wno-maybe-uninitialized)
 if(RINGKV_WERROR)
   add_compile_options(-Werror)
 endif()
