@@ -305,20 +305,42 @@ grpc::Status FakeNode::Batch(grpc::ServerContext* context,
     ++cluster_.states_[static_cast<int>(ToInt(number_))].counts.batches;
   }
   for (const v1::Operation& operation : request->operations()) {
-    v1::OperationResult* result = response->add_results();
-    grpc::Status status;
-    if (operation.has_get()) {
-      status = Get(context, &operation.get(), result->mutable_get());
-    } else if (operation.has_put()) {
-      status = Put(context, &operation.put(), result->mutable_put());
-    } else {
-      status = Delete(context, &operation.delete_(), result->mutable_delete_());
+    Do(context, operation, response->add_results());
+  }
+  return grpc::Status::OK;
+}
+
+void FakeNode::Do(grpc::ServerContext* context, const v1::Operation& operation,
+                  v1::OperationResult* result) {
+  grpc::Status status;
+  if (operation.has_get()) {
+    status = Get(context, &operation.get(), result->mutable_get());
+  } else if (operation.has_put()) {
+    status = Put(context, &operation.put(), result->mutable_put());
+  } else {
+    status = Delete(context, &operation.delete_(), result->mutable_delete_());
+  }
+  if (!status.ok()) {
+    result->Clear();
+    result->set_code(static_cast<uint32_t>(status.error_code()));
+    result->set_message(status.error_message());
+  }
+}
+
+grpc::Status FakeNode::Pipeline(
+    grpc::ServerContext* context,
+    grpc::ServerReaderWriter<v1::PipelineResponse, v1::PipelineRequest>*
+        stream) {
+  v1::PipelineRequest request;
+  while (stream->Read(&request)) {
+    v1::PipelineResponse response;
+    // Last first: results come in any order.
+    for (int i = request.items_size() - 1; i >= 0; --i) {
+      v1::PipelineResponse::Item* item = response.add_items();
+      item->set_id(request.items(i).id());
+      Do(context, request.items(i).operation(), item->mutable_result());
     }
-    if (!status.ok()) {
-      result->Clear();
-      result->set_code(static_cast<uint32_t>(status.error_code()));
-      result->set_message(status.error_message());
-    }
+    if (!stream->Write(response)) break;
   }
   return grpc::Status::OK;
 }

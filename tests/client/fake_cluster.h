@@ -79,6 +79,10 @@ class FakeNode final : public v1::KeyValue::Service, public v1::Admin::Service {
   grpc::Status Batch(grpc::ServerContext* context,
                      const v1::BatchRequest* request,
                      v1::BatchResponse* response) override;
+  grpc::Status Pipeline(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::PipelineResponse, v1::PipelineRequest>*
+          stream) override;
   grpc::Status Scan(grpc::ServerContext* context,
                     const v1::ScanRequest* request,
                     grpc::ServerWriter<v1::ScanResponse>* writer) override;
@@ -109,6 +113,8 @@ class FakeNode final : public v1::KeyValue::Service, public v1::Admin::Service {
                             v1::DropKeyspaceResponse* response) override;
 
  private:
+  void Do(grpc::ServerContext* context, const v1::Operation& operation,
+          v1::OperationResult* result);
   // What the configured behaviour says before a call is done.
   grpc::Status Before(grpc::ServerContext* context);
   grpc::Status AfterWrite();
