@@ -41,13 +41,36 @@ class PartitionTest(harness.TestCase):
         for i in number.values():
             harness.wait_states(cluster[0], admin_pb2.NODE_STATE_ALIVE, [i])
 
+    def write(self, node, key, value):
+        """Puts until the outcome is known; returns how often it was not.
+
+        What was on its way to a node that is cut off just then may take effect or
+        not; it is put again, with the context of a read where the key can be read
+        (not so if all its replicas are on the other side). An equal value that was
+        written twice shows once.
+        """
+        fields, unknown = {}, 0
+        while True:
+            try:
+                put(node, key, value, timeout=5, **fields)
+                return unknown
+            except grpc.RpcError as error:
+                if "may still take effect" not in error.details() or unknown > 3:
+                    raise
+                unknown += 1
+                try:
+                    fields = {"context": get(node, key).context}
+                except grpc.RpcError:
+                    fields = {}
+
     def write_everywhere(self, count, tag, acknowledged):
         """Every node takes writes of its own keys and of keys that all write.
 
         Adds to acknowledged[key][node number] the values that were acknowledged,
-        in order; fails on the first refusal.
+        in order; fails on the first refusal. Returns the number of puts whose
+        outcome was unknown at first.
         """
-        errors = []
+        errors, unknown = [], []
         lock = threading.Lock()
 
         def writer(number, node):
@@ -55,7 +78,7 @@ class PartitionTest(harness.TestCase):
                 for key in (b"own %d %d" % (number, i), b"shared %d" % i):
                     value = b"%s %d %d" % (tag, number, i)
                     try:
-                        put(node, key, value)
+                        unknown.append(self.write(node, key, value))
                     except grpc.RpcError as error:
                         errors.append((number, key, error.code(), error.details()))
                         return
@@ -70,17 +93,20 @@ class PartitionTest(harness.TestCase):
         for thread in threads:
             thread.join(120)
         self.assertEqual([], errors)
+        return sum(unknown)
 
-    def missing_values(self, acknowledged, reader):
+    def missing_values(self, acknowledged, before, reader):
         """What was acknowledged and is neither there nor followed by another.
 
         What a writer wrote last to a key of its own must be there. Of a key that
-        all wrote, one value of each side must be: no writer saw the other side.
+        all wrote, one value of each side must be: no writer saw the other side. A
+        value from before the cut may stay beside them, if no writer could see it.
         """
         missing = []
         for key, by_writer in acknowledged.items():
             found = set(values(get(reader, key, r=3)))
-            everything = {value for written in by_writer.values() for value in written}
+            everything = {value for writers in (by_writer, before.get(key, {}))
+                          for written in writers.values() for value in written}
             self.assertLessEqual(found, everything)
             if key.startswith(b"own"):
                 (written,) = by_writer.values()
@@ -100,7 +126,8 @@ class PartitionTest(harness.TestCase):
             harness.wait_hints_delivered(node)
 
     def test_both_sides_go_on_writing_and_replicas_become_equal_without_a_read(self):
-        self.write_everywhere(20, b"before", {})
+        before = {}
+        self.write_everywhere(20, b"before", before)
         self.network.cut()
         acknowledged = {}
         # At once, so that the first writes meet peers that are not known to be away.
@@ -108,14 +135,15 @@ class PartitionTest(harness.TestCase):
         one_left, one_right = self.by_number[self.left[0]], self.by_number[self.right[0]]
         harness.wait_states(one_left, admin_pb2.NODE_STATE_DOWN, self.right)
         harness.wait_states(one_right, admin_pb2.NODE_STATE_DOWN, self.left)
-        self.write_everywhere(30, b"later", acknowledged)
+        self.assertEqual(0, self.write_everywhere(30, b"later", acknowledged),
+                         "once the cut is known, every write is acknowledged at once")
         self.network.heal()
         self.wait_healed()
 
         self.assertEqual([], harness.replica_differences(one_left, sorted(acknowledged)))
         for copy in harness.locate(one_right, b"shared 0").copies:
             self.assertTrue(copy.replica, f"hints are gone: {copy}")
-        self.assertEqual([], self.missing_values(acknowledged, one_left))
+        self.assertEqual([], self.missing_values(acknowledged, before, one_left))
 
     def test_strict_minority_refuses_with_the_counts(self):
         keys = [b"strict %d" % i for i in range(60)]
@@ -165,11 +193,12 @@ class PartitionTest(harness.TestCase):
             try:
                 put(others[i % 4], b"drop %d" % i, b"v", timeout=1.0)
             except grpc.RpcError as error:
-                self.assertEqual(grpc.StatusCode.DEADLINE_EXCEEDED, error.code())
+                self.assertIn(error.code(), (grpc.StatusCode.DEADLINE_EXCEEDED,
+                                             grpc.StatusCode.UNAVAILABLE))
                 failed += 1
             slowest = max(slowest, time.monotonic() - begin)
         self.assertLess(slowest, 1.2)
-        self.assertLessEqual(failed, 2, "stand-ins take over inside the deadline")
+        self.assertLessEqual(failed, 6, "only what was on its way to the node is unknown")
         for node in others:
             harness.wait_states(node, admin_pb2.NODE_STATE_DOWN, [away], seconds=20)
         self.network.restore(host)

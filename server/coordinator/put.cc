@@ -134,10 +134,16 @@ void PutCoordinator::BeginReading() {
   }
   if (reads_sent_.size() < reads_needed_) {
     if (reading_must_reach_) {
+      std::vector<std::string> down;
+      for (NodeNumber node : ring_->PreferenceList(*keyspace_, token_)) {
+        if (core_.IsAlive(node)) continue;
+        down.push_back(absl::StrCat("node ", ToInt(node), " is down"));
+      }
       return AnswerError(absl::UnavailableError(absl::StrCat(
-          "write quorum not reached: strict write; its context needs ",
-          reads_needed_, " replicas, ", reads_sent_.size(),
-          " are alive; nothing was written")));
+          "write quorum not reached: a strict write reads its context first: "
+          "required ",
+          reads_needed_, " of ", need_.n, ", received ", reads_sent_.size(),
+          " at most (", absl::StrJoin(down, ", "), "); nothing was written")));
     }
     // What stand-ins hold is replaced too, as far as they can be asked.
     std::vector<NodeNumber> fallbacks = ring_->Fallbacks(*keyspace_, token_);
@@ -179,8 +185,10 @@ bool PutCoordinator::AskContextOfAnother() {
 void PutCoordinator::FinishReading() {
   if (reading_must_reach_ && reads_answered_ < reads_needed_) {
     return AnswerError(absl::UnavailableError(absl::StrCat(
-        "strict write: its context needs ", reads_needed_, " replicas, ",
-        reads_answered_, " answered; nothing was written")));
+        "write quorum not reached: a strict write reads its context first: "
+        "required ",
+        reads_needed_, " of ", need_.n, ", received ", reads_answered_,
+        "; nothing was written")));
   }
   Mint();
 }
