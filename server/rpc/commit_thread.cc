@@ -1,11 +1,18 @@
 #include "server/rpc/commit_thread.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "server/rpc/clock_system.h"
 
 namespace ringkv {
+namespace {
+
+// A sync for which the disk has no room is tried again after this.
+constexpr absl::Duration kRetry = absl::Milliseconds(50);
+
+}  // namespace
 
 CommitThread::CommitThread(Engine& engine, absl::Duration interval, Hooks hooks)
     : engine_(engine),
@@ -37,14 +44,25 @@ void CommitThread::Run() {
   while (!stopping) {
     {
       std::unique_lock lock(mutex_);
-      wake_.wait_until(lock, ToSteady(SystemInstant() + interval_),
-                       [this] { return requested_ || stopping_; });
+      const absl::Duration pause =
+          retrying_ ? std::min(interval_, kRetry) : interval_;
+      wake_.wait_until(lock, ToSteady(SystemInstant() + pause), [this] {
+        return (requested_ && !retrying_) || stopping_;
+      });
+      retrying_ = false;
       requested_ = false;
       stopping = stopping_;
     }
     if (engine_.LastSequence() <= synced) continue;
     const Instant begin = SystemInstant();
     absl::StatusOr<uint64_t> sequence = engine_.Sync();
+    if (absl::IsResourceExhausted(sequence.status())) {
+      // The disk is full: whoever waits goes on waiting. The pause of the next
+      // round keeps this from spinning; a stop does not wait for space.
+      const std::lock_guard lock(mutex_);
+      retrying_ = true;
+      continue;
+    }
     if (!sequence.ok()) {
       hooks_.failed(sequence.status());
       return;

@@ -2,7 +2,7 @@
 // that one fsync serves every turn that ended before it began.
 //
 // Syncs at once when asked, and every `interval` if something was written since
-// the last one. Thread-safe.
+// the last one. While the disk is full it tries again and again. Thread-safe.
 
 #ifndef RINGKV_SERVER_RPC_COMMIT_THREAD_H_
 #define RINGKV_SERVER_RPC_COMMIT_THREAD_H_
@@ -57,6 +57,7 @@ class CommitThread {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool requested_ = false;  // under mutex_
+  bool retrying_ = false;   // under mutex_
   bool stopping_ = false;   // under mutex_
   std::thread thread_;
 };

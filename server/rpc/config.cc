@@ -289,6 +289,10 @@ std::vector<Setting> MakeSettings() {
                            &NodeConfig::memory, uint64_t{8} << 20,
                            uint64_t{1} << 40));
   settings.push_back(Bytes(
+      "disk_reserve",
+      "Free space below which puts are refused, so that the store can go on",
+      &NodeConfig::disk_reserve, uint64_t{16} << 20, uint64_t{1} << 50));
+  settings.push_back(Bytes(
       "mailbox_bytes", "What may wait for one loop; beyond, calls are refused",
       &NodeConfig::mailbox_bytes, uint64_t{8} << 20, uint64_t{64} << 30));
   settings.push_back(Bytes(

@@ -36,6 +36,7 @@ struct NodeConfig {
   int reader_threads = 4;
   int background_jobs = 2;
   uint64_t memory = uint64_t{256} << 20;
+  uint64_t disk_reserve = uint64_t{256} << 20;
   uint64_t mailbox_bytes = uint64_t{128} << 20;
   uint64_t peer_queue_bytes = uint64_t{64} << 20;
 

@@ -12,7 +12,14 @@ namespace {
 
 // While the engine stalls, the kept batch is tried again after this.
 constexpr absl::Duration kStallRetry = absl::Milliseconds(5);
+// Calls that wait for a stalled engine for longer are refused.
+constexpr absl::Duration kStallPatience = absl::Milliseconds(250);
 constexpr absl::Duration kStatsInterval = absl::Seconds(1);
+
+constexpr char kDiskReserved[] =
+    "the disk of this node is nearly full and takes no more values; nothing "
+    "was "
+    "done";
 
 size_t CallBytes(const ClientCall& call) {
   size_t bytes = 256;
@@ -104,12 +111,20 @@ void LoopThread::Run() {
   std::vector<Item> items;
   Released released;
   while (!stopping_) {
-    // A stalled engine takes no input: it stays in the mailbox, whose bounds
-    // then refuse calls.
+    // While the engine stalls the shard takes no input: what comes waits, for a
+    // time, and is then refused.
     if (turn_.stalled()) {
       std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStallRetry));
+      const Instant now = SystemInstant();
+      if (stalled_since_ == Instant{}) stalled_since_ = now;
+      if (now - stalled_since_ >= kStallPatience) RefuseWaiting();
     } else {
-      mailbox_.Take(items, std::min(shard_->NextTimer(), stats_due_));
+      stalled_since_ = {};
+      items = std::move(kept_);
+      kept_.clear();
+      if (items.empty()) {
+        mailbox_.Take(items, std::min(shard_->NextTimer(), stats_due_));
+      }
     }
     const Time time = SystemTime();
     released.Clear();
@@ -147,7 +162,7 @@ void LoopThread::Accept(Item&& item, Instant now) {
   if (PostedCall* call = std::get_if<PostedCall>(&item)) {
     Accept(std::move(*call), now);
   } else if (MessageArrived* message = std::get_if<MessageArrived>(&item)) {
-    events_.push_back(std::move(*message));
+    Accept(std::move(*message));
   } else if (ReadDone* read = std::get_if<ReadDone>(&item)) {
     events_.push_back(std::move(*read));
   } else if (const CancelCalls* cancel = std::get_if<CancelCalls>(&item)) {
@@ -164,6 +179,7 @@ void LoopThread::Accept(Item&& item, Instant now) {
     }
   } else if (AdoptRing* adopt = std::get_if<AdoptRing>(&item)) {
     self_ = adopt->ring.self;
+    epoch_ = adopt->ring.ring->epoch();
     events_.push_back(std::move(adopt->ring));
     adoptions_.push_back(std::move(adopt->adopted));
   } else if (PeersChanged* peers = std::get_if<PeersChanged>(&item)) {
@@ -181,8 +197,45 @@ void LoopThread::Accept(PostedCall&& call, Instant now) {
                             "the deadline passed before the call was begun")));
     return;
   }
+  const PutCall* put = std::get_if<PutCall>(&call.call);
+  if (put != nullptr && !put->is_delete && read_only_) {
+    Answer(call.handle, Refusal(absl::ResourceExhaustedError(kDiskReserved)));
+    return;
+  }
   calls_.emplace(call.id, call.handle);
   events_.push_back(CallArrived{call.id, std::move(call.call), call.deadline});
+}
+
+void LoopThread::Accept(MessageArrived&& arrived) {
+  if (read_only_ && arrived.from != self_) {
+    if (const auto* write = std::get_if<WriteRequest>(&arrived.message.body)) {
+      outgoing_[arrived.from].push_back(
+          {epoch_, WriteReply{write->operation, ReplyCode::kOverloaded,
+                              kDiskReserved}});
+      return;
+    }
+  }
+  events_.push_back(std::move(arrived));
+}
+
+void LoopThread::RefuseWaiting() {
+  std::vector<Item> items;
+  mailbox_.Wake();
+  mailbox_.Take(items, Instant{});
+  for (Item& item : items) {
+    if (const auto* call = std::get_if<PostedCall>(&item)) {
+      refused_.fetch_add(1, std::memory_order_relaxed);
+      Answer(call->handle,
+             Refusal(absl::ResourceExhaustedError(
+                 "the store stalls, or its disk is full; nothing was done, try "
+                 "again later")));
+    } else if (std::holds_alternative<MessageArrived>(item)) {
+      dropped_.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      kept_.push_back(std::move(item));
+    }
+  }
+  FlushSinks();
 }
 
 void LoopThread::Answer(const CallHandle& handle, ClientAnswer&& answer) {
@@ -248,7 +301,8 @@ void LoopThread::PublishStats(Instant now) {
 }
 
 void LoopThread::EndCalls() {
-  // Also what nobody took out of the mailbox: each call is answered once.
+  // Also what nobody took out of the mailbox: each call is answered once. (What
+  // was kept holds no calls.)
   std::vector<Item> items;
   mailbox_.Wake();
   mailbox_.Take(items, Instant{});

@@ -89,6 +89,9 @@ class LoopThread {
   void Synced(uint64_t sequence);
   // No new calls; see Shard::Drain.
   void Drain();
+  // While set, puts of clients and writes of peers are refused: the space that
+  // is left on the disk is kept for the store itself. Deletes go on.
+  void SetReadOnly(bool read_only) { read_only_ = read_only; }
 
   // As of the last turn.
   size_t in_flight() const { return in_flight_.load(); }
@@ -120,6 +123,9 @@ class LoopThread {
   void Run();
   void Accept(Item&& item, Instant now);
   void Accept(PostedCall&& call, Instant now);
+  void Accept(MessageArrived&& arrived);
+  // What waits while the engine stalls for longer than a client should wait.
+  void RefuseWaiting();
   void Answer(const CallHandle& handle, ClientAnswer&& answer);
   void Fail(CallId id, absl::Status status);
   void HandOut(Released& released);
@@ -135,6 +141,7 @@ class LoopThread {
   std::atomic<uint64_t> synced_{0};
   std::atomic<size_t> in_flight_{0};
   std::atomic<bool> drained_{false};
+  std::atomic<bool> read_only_{false};
   std::atomic<uint64_t> turns_{0};
   std::atomic<uint64_t> stalls_{0};
   std::atomic<uint64_t> dropped_{0};
@@ -152,7 +159,10 @@ class LoopThread {
   NodeNumber self_ = kNoNode;
   bool draining_ = false;
   std::map<NodeNumber, std::vector<DataMessage>> outgoing_;
+  RingEpoch epoch_ = 0;
   uint64_t synced_told_ = 0;
+  Instant stalled_since_{};  // 0: not stalled
+  std::vector<Item> kept_;   // taken while stalled, for afterwards
   Instant stats_due_;
 
   std::thread thread_;

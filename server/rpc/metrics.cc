@@ -195,6 +195,13 @@ void AddNode(const NodeReport& report, Families& out) {
             report.peers.queued_bytes);
   out.Gauge("ringkv_disk_bytes", "Files on disk, estimated",
             report.engine.disk_bytes);
+  if (report.engine.disk_free_bytes != UINT64_MAX) {
+    out.Gauge("ringkv_disk_free_bytes", "Free on the disk of the store",
+              report.engine.disk_free_bytes);
+  }
+  out.Gauge("ringkv_read_only",
+            "1 while puts are refused because the disk is nearly full",
+            report.read_only ? 1 : 0);
   out.Gauge("ringkv_engine_memory_bytes",
             "Memtables, block cache and table readers",
             report.engine.memory_bytes);

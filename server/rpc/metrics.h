@@ -34,6 +34,7 @@ struct NodeReport {
   size_t ring_watchers = 0;
   bool ready = false;
   bool draining = false;
+  bool read_only = false;
 };
 
 // Adds the counters and gauges of one shard.

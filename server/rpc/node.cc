@@ -144,6 +144,7 @@ class NodeImpl final : public Node {
   void OnPeers(PeersChanged peers);
   void OnData(LinkId link, std::vector<DataMessage>&& messages);
   LoadReported Load();
+  void SetReadOnly(uint64_t free_bytes);
   void PublishRing();
   void UpdateReady();
   void Exit(int code);
@@ -157,6 +158,7 @@ class NodeImpl final : public Node {
   std::atomic<bool> exiting_{false};
   std::atomic<bool> draining_{false};
   std::atomic<bool> stopped_{false};
+  std::atomic<bool> read_only_{false};
 
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Hlc> hlc_;
@@ -189,6 +191,8 @@ class NodeImpl final : public Node {
   bool was_ready_ = false;    // under ready_mutex_
   Instant majority_since_{};  // under ready_mutex_; 0: none yet
   bool told_ready_ = false;   // under ready_mutex_
+  // Null while there is no server; under ready_mutex_.
+  grpc::HealthCheckServiceInterface* health_ = nullptr;
 };
 
 absl::Status NodeImpl::Begin() {
@@ -241,6 +245,10 @@ absl::Status NodeImpl::OpenEngine() {
   options.path = config_.data_dir;
   options.memory_bytes = config_.memory;
   options.background_jobs = config_.background_jobs;
+  // The store's own floor lies below ours, so that puts are refused before it
+  // stalls.
+  options.disk_floor_bytes =
+      std::min(options.disk_floor_bytes, config_.disk_reserve / 2);
   options.may_have_lost_power = MayHaveLostPower(config_.data_dir);
   if (options.may_have_lost_power) {
     spdlog::warn(
@@ -396,6 +404,7 @@ absl::Status NodeImpl::StartServers() {
   {
     const std::lock_guard lock(ready_mutex_);
     told_ready_ = true;  // what gRPC says until told otherwise
+    health_ = server_->GetHealthCheckService();
   }
   UpdateReady();
   return absl::OkStatus();
@@ -478,11 +487,29 @@ ShardStats NodeImpl::SumStats() const {
   return sum;
 }
 
+void NodeImpl::SetReadOnly(uint64_t free_bytes) {
+  // A little more must be free again before puts are: no flapping.
+  const bool read_only = free_bytes < (read_only_ ? config_.disk_reserve / 4 * 5
+                                                  : config_.disk_reserve);
+  if (read_only == read_only_) return;
+  read_only_ = read_only;
+  if (read_only) {
+    spdlog::error(
+        "{} bytes are free on the disk of {}, below disk_reserve: puts are "
+        "refused until there is more",
+        free_bytes, config_.data_dir);
+  } else {
+    spdlog::info("the disk has room again: puts are taken");
+  }
+  for (const auto& loop : loops_) loop->SetReadOnly(read_only);
+}
+
 LoadReported NodeImpl::Load() {
   UpdateReady();
   LoadReported load;
   for (const auto& loop : loops_) load.in_flight += loop->in_flight();
   const EngineStats engine = engine_->Stats();
+  SetReadOnly(engine.disk_free_bytes);
   load.disk_bytes = engine.disk_bytes;
   load.keys = engine.data_keys;
   const ShardStats stats = SumStats();
@@ -566,13 +593,11 @@ void NodeImpl::UpdateReady() {
     if (was_ready_) spdlog::info("ready: {} of {} members are up", up, members);
   }
   const bool ready = was_ready_ && !draining_;
-  if (server_ == nullptr || told_ready_ == ready) return;
+  if (health_ == nullptr || told_ready_ == ready) return;
   told_ready_ = ready;
-  grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
-  if (health == nullptr) return;
-  health->SetServingStatus("", ready);
-  health->SetServingStatus("ringkv.v1.KeyValue", ready);
-  health->SetServingStatus("ringkv.v1.Admin", ready);
+  health_->SetServingStatus("", ready);
+  health_->SetServingStatus("ringkv.v1.KeyValue", ready);
+  health_->SetServingStatus("ringkv.v1.Admin", ready);
 }
 
 // --- The end ---
@@ -584,7 +609,7 @@ void NodeImpl::Exit(int code) {
 void NodeImpl::Fatal(const absl::Status& status) {
   spdlog::critical("the store failed, this node stops at once: {}",
                    status.ToString());
-  spdlog::shutdown();
+  spdlog::default_logger()->flush();
   // No destructor may run: nothing that was not written may be acknowledged.
   std::_Exit(1);
 }
@@ -637,6 +662,10 @@ void NodeImpl::StopAll() {
   board_.Close();
   if (control_ != nullptr) control_->CloseCalls();
   const auto deadline = std::chrono::system_clock::now() + kShutdownGrace;
+  {
+    const std::lock_guard lock(ready_mutex_);
+    health_ = nullptr;
+  }
   if (server_ != nullptr) server_->Shutdown(deadline);
   if (net_ != nullptr) net_->CloseAll();
   if (peer_server_ != nullptr) {
@@ -673,6 +702,7 @@ NodeReport NodeImpl::Report() const {
   report.control = control_->View();
   report.ring_watchers = board_.watchers();
   report.draining = draining_;
+  report.read_only = read_only_;
   report.ready = NotReady().empty();
   return report;
 }

@@ -115,7 +115,7 @@ TEST(CommitThreadTest, SyncsALastTimeWhenStopped) {
 }
 
 // Fails every sync.
-class BrokenEngine final : public Engine {
+class BrokenEngine : public Engine {
  public:
   absl::StatusOr<uint64_t> Write(const WriteBatch& batch) override { return 1; }
   absl::StatusOr<uint64_t> Sync() override {
@@ -152,6 +152,28 @@ TEST(CommitThreadTest, AFailedSyncIsReportedOnceAndNothingCountsAsSynced) {
   commit.Request();
   commit.Stop();
   EXPECT_TRUE(failures.WaitFor([](int count) { return count == 1; }));
+}
+
+// Has no room for a while.
+class FullEngine final : public BrokenEngine {
+ public:
+  absl::StatusOr<uint64_t> Sync() override {
+    if (++syncs_ < 4) return absl::ResourceExhaustedError("the disk is full");
+    return 1;
+  }
+
+ private:
+  int syncs_ = 0;
+};
+
+TEST(CommitThreadTest, AFullDiskIsWaitedFor) {
+  FullEngine engine;
+  Watched<uint64_t> synced;
+  CommitThread commit(engine, absl::Hours(1),
+                      {[&](uint64_t sequence) { synced.Set(sequence); },
+                       [](absl::Status) { FAIL(); }});
+  commit.Request();
+  EXPECT_TRUE(synced.WaitFor([](uint64_t got) { return got == 1; }));
 }
 
 TEST(ReaderPoolTest, ReadsPointsAndRanges) {
