@@ -522,6 +522,28 @@ TEST_F(NodeTest, HttpShowsMetricsHealthAndReadiness) {
                              HasSubstr("process_open_fds")));
 }
 
+TEST_F(NodeTest, PutsAreRefusedWhileTheDiskIsNearlyFullAndReadsAndDeletesGoOn) {
+  NodeConfig config = Config("full");
+  config.init = true;
+  Running& before = Start(config);
+  ASSERT_TRUE(Eventually([&] { return before.node->NotReady().empty(); }));
+  ASSERT_TRUE(Put(before, "k", "v").ok());
+  nodes_.clear();
+  config.disk_reserve = uint64_t{1} << 50;  // more than there is
+  Running& node = Start(config);
+  ASSERT_TRUE(Eventually([&] { return node.node->NotReady().empty(); }));
+  ASSERT_TRUE(Eventually([&] { return node.node->Report().read_only; }));
+  const grpc::Status status = Put(node, "k", "w");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("nearly full"));
+  EXPECT_EQ(Get(node, "k"), "v");
+  grpc::ClientContext context;
+  v1::DeleteRequest request;
+  request.set_key("k");
+  v1::DeleteResponse response;
+  EXPECT_TRUE(node.kv->Delete(&context, request, &response).ok());
+}
+
 TEST_F(NodeTest, ANodeInNoRingIsNotReadyAndRefusesCalls) {
   Running& node = Start(Config("standby"));
   EXPECT_THAT(node.node->NotReady(), HasSubstr("no ring"));
