@@ -72,7 +72,7 @@ class CrashTest(harness.TestCase):
 
     def assert_all_there(self, cluster, acknowledged):
         everyone = [n.node_number for n in cluster[0].admin.Status(
-            admin_pb2.StatusRequest(), timeout=10).nodes]
+            admin_pb2.StatusRequest(), timeout=10, wait_for_ready=True).nodes]
         for node in cluster:
             harness.wait_states(node, admin_pb2.NODE_STATE_ALIVE, everyone)
             harness.wait_hints_delivered(node)

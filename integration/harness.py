@@ -201,6 +201,7 @@ class Node:
 
     def kill(self):
         """The process is gone at once, as in a crash."""
+        self.channel = None  # its connection is of the run that ends
         if self.running():
             self.process.kill()
         if self.process:
@@ -214,6 +215,7 @@ class Node:
 
     def stop(self, seconds=30):
         """Drains; returns the exit code."""
+        self.channel = None  # its connection is of the run that ends
         if self.running():
             self.process.terminate()
         try:
@@ -235,12 +237,14 @@ class Node:
             return file.read()
 
     def connect(self):
-        if self.channel is None:
-            self.channel = grpc.insecure_channel(self.client_address, options=[
+        channel = self.channel
+        if channel is None:
+            channel = grpc.insecure_channel(self.client_address, options=[
                 ("grpc.initial_reconnect_backoff_ms", 50),
                 ("grpc.max_reconnect_backoff_ms", 500),
                 ("grpc.use_local_subchannel_pool", 1)])
-        return self.channel
+            self.channel = channel
+        return channel
 
     @property
     def kv(self):
@@ -253,7 +257,6 @@ class Node:
     def close(self):
         if self.channel is not None:
             self.channel.close()
-            self.channel = None
         if self.running():
             self.process.send_signal(signal.SIGCONT)
         self.kill()
@@ -353,12 +356,13 @@ def put(node, key, value, timeout=10, **fields):
 
 
 def get(node, key, timeout=10, **fields):
-    return node.kv.Get(kv_pb2.GetRequest(key=key, **fields), timeout=timeout)
+    return node.kv.Get(kv_pb2.GetRequest(key=key, **fields), timeout=timeout,
+                       wait_for_ready=True)
 
 
 def all_hints(node):
     """Number of hints that wait anywhere, or None while a member is unheard."""
-    answer = node.admin.Hints(admin_pb2.HintsRequest(), timeout=10)
+    answer = node.admin.Hints(admin_pb2.HintsRequest(), timeout=10, wait_for_ready=True)
     if answer.unheard:
         return None
     return sum(backlog.hints for backlog in answer.backlogs)
@@ -370,13 +374,15 @@ def wait_hints_delivered(node, seconds=60):
 
 
 def locate(node, key, keyspace=""):
-    return node.admin.Locate(admin_pb2.LocateRequest(key=key, keyspace=keyspace), timeout=10)
+    return node.admin.Locate(admin_pb2.LocateRequest(key=key, keyspace=keyspace),
+                             timeout=10, wait_for_ready=True)
 
 
 def wait_states(node, state, numbers, seconds=30):
     """Waits until `node` sees the members `numbers` in `state`."""
     def seen():
-        status = node.admin.Status(admin_pb2.StatusRequest(), timeout=10)
+        status = node.admin.Status(admin_pb2.StatusRequest(), timeout=10,
+                                   wait_for_ready=True)
         return {n.node_number for n in status.nodes if n.state == state} >= set(numbers)
     wait_until(seen, seconds, lambda: f"{node.name} sees {numbers} in state {state}: "
                f"{node.admin.Status(admin_pb2.StatusRequest())}")
