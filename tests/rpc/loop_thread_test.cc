@@ -216,15 +216,17 @@ TEST_F(LoopThreadTest, ACancelledCallIsAnsweredOnceAndForgotten) {
   EXPECT_TRUE(code == absl::StatusCode::kCancelled ||
               code == absl::StatusCode::kOk);
   Post(Get());
-  sink_.Wait(2);
+  EXPECT_TRUE(sink_.Wait(2).ok());
   EXPECT_EQ(sink_.count(), 2);
 }
 
 TEST_F(LoopThreadTest, DrainsOnlyWhenNothingRuns) {
   Post(Put());
   loop_->Drain();
-  sink_.Wait(1);
+  EXPECT_TRUE(sink_.Wait(1).ok());
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
   while (!loop_->drained()) {
+    ASSERT_LT(absl::Now(), deadline);
   }
   Post(Put());
   EXPECT_EQ(sink_.Wait(2).code(), absl::StatusCode::kUnavailable);
