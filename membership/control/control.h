@@ -61,8 +61,10 @@ struct ControlOptions {
   // Silence after which a peer is down. Below three intervals a single lost
   // heartbeat can bring it down.
   absl::Duration down_after = absl::Seconds(2);
-  // Silence after which a stream is closed and dialled anew.
-  absl::Duration close_after = absl::Seconds(8);
+  // Silence after which a stream is closed and dialled anew. No longer than
+  // down_after: what a broken stream still holds is of calls that have been
+  // given up, and must not arrive once the network heals.
+  absl::Duration close_after = absl::Seconds(2);
   // A dial or Hello that has not been answered by then has failed.
   absl::Duration connect_timeout = absl::Seconds(3);
   // Waits between attempts to reach a peer or seed: doubled from min to max,

@@ -335,7 +335,7 @@ void NodeImpl::MakeControl(StartedNode started) {
   options.init_single = config_.init;
   options.heartbeat_interval = config_.heartbeat_interval;
   options.down_after = config_.down_after;
-  options.close_after = std::max(options.close_after, config_.down_after * 2);
+  options.close_after = config_.down_after;
   options.max_clock_drift = config_.max_clock_drift;
   // A peer that comes back is used again within seconds.
   options.retry_max = absl::Seconds(2);
