@@ -41,12 +41,14 @@ ControlThread::ControlThread(std::unique_ptr<Control> control, Engine& engine,
       // Everything must be heard; senders bound themselves (streams take one
       // frame at a time, admin calls are few).
       mailbox_(std::numeric_limits<size_t>::max(),
-               std::numeric_limits<size_t>::max()) {}
+               std::numeric_limits<size_t>::max()) {
+  // The first event of a run, whatever servers post before Start().
+  Post(ControlStarted{});
+}
 
 ControlThread::~ControlThread() { Stop(); }
 
 void ControlThread::Start() {
-  Post(ControlStarted{});
   thread_ = std::thread([this] { Run(); });
 }
 

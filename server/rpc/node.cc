@@ -228,8 +228,11 @@ absl::Status NodeImpl::Begin() {
                           },
                           [this](absl::Status status) { Fatal(status); }});
   for (const auto& loop : loops_) loop->Start();
-  control_->Start();
+  // Servers first: as long as they live, gRPC keeps the completion queue that
+  // callbacks share. With clients alone it comes and goes with each Hello, and
+  // gRPC 1.51 now and then aborts when it goes.
   RETURN_IF_ERROR(StartServers());
+  control_->Start();
   RETURN_IF_ERROR(StartHttp());
   spdlog::info(
       "kvnode {} started: name {}, id {}, data {}, clients {}, peers {}, http "
