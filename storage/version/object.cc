@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/coding.h"
 #include "base/planted.h"
 #include "base/status.h"
 #include "base/token.h"
-#include "storage/version/coding.h"
 
 namespace ringkv {
 namespace {

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "base/coding.h"
 #include "base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/version/coding.h"
 
 namespace ringkv {
 namespace {
