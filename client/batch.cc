@@ -291,16 +291,11 @@ void BatchRun::OnChunkOver(Chunk& chunk) {
     }
     client_.view().NoteEpoch(epoch, chunk.node);
   }
-  const bool said_not_done =
-      chunk.sent && !whole.ok() &&
-      chunk.context.GetServerTrailingMetadata().count(kNotDoneMetadata) > 0;
-
   EarlierTry earlier;
   earlier.node = chunk.node;
   earlier.start_id = chunk.start_id;
   earlier.sent_at = chunk.sent_at;
   earlier.sent = chunk.sent;
-  earlier.said_not_done = said_not_done;
 
   std::vector<std::pair<size_t, BatchResult>> settled;
   std::vector<std::pair<size_t, absl::Status>> singles;
@@ -335,8 +330,7 @@ void BatchRun::OnChunkOver(Chunk& chunk) {
       TryReport report;
       report.code = status.code();
       report.sent = chunk.sent;
-      report.said_not_done =
-          said_not_done || SaysNothingWasDone(status.message());
+      report.said_not_done = SaysNothingWasDone(status.message());
       const TryVerdict verdict = Judge(op.repeatable, report);
       const bool group = !whole.ok() && time_left &&
                          verdict != TryVerdict::kRefused &&
@@ -363,8 +357,7 @@ void BatchRun::OnChunkOver(Chunk& chunk) {
     }
   }
   for (auto& [i, status] : singles) {
-    earlier.said_not_done =
-        said_not_done || SaysNothingWasDone(status.message());
+    earlier.said_not_done = SaysNothingWasDone(status.message());
     earlier.status = std::move(status);
     Single(i, earlier);
   }

@@ -325,6 +325,12 @@ void Call::OnOver(std::unique_ptr<Try> attempt, After& after) {
       runtime_.view.Suspect(node);
     } else {
       node->OnAnswer(now, now - attempt->sent_at);
+      // It drains, or cannot write: others are asked until its ring watch says
+      // that it is well, or retries would go on being spent on it.
+      if (code == grpc::StatusCode::UNAVAILABLE &&
+          SaysNothingWasDone(attempt->status.error_message())) {
+        runtime_.view.Suspect(node);
+      }
     }
   }
   if (done_) {
@@ -367,9 +373,7 @@ void Call::OnOver(std::unique_ptr<Try> attempt, After& after) {
   TryReport report;
   report.code = static_cast<absl::StatusCode>(code);
   report.pinned = attempt->pinned;
-  report.said_not_done =
-      !Trailing(attempt->context, kNotDoneMetadata).empty() ||
-      SaysNothingWasDone(attempt->status.error_message());
+  report.said_not_done = SaysNothingWasDone(attempt->status.error_message());
   if (!absl::SimpleAtoi(Trailing(attempt->context, kRetryAfterMetadata),
                         &report.retry_after_ms)) {
     report.retry_after_ms = 0;

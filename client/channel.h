@@ -24,15 +24,13 @@ inline constexpr int kReceiveBytesMax = 64 << 20;
 // What a request may weigh; servers take no more.
 inline constexpr size_t kSendBytesMax = 4 << 20;
 
-// Trailing metadata of an error: nothing was done, try elsewhere.
-inline constexpr char kNotDoneMetadata[] = "ringkv-not-done";
 // Trailing metadata of RESOURCE_EXHAUSTED: milliseconds after which to come
 // back.
 inline constexpr char kRetryAfterMetadata[] = "grpc-retry-pushback-ms";
 
 // True if the message of an error says that the operation had no effect.
-// Results inside a Batch have no metadata, so the words are part of the
-// contract: "nothing was done", "nothing was written", "before anything was
+// The words are part of the contract, as results inside a Batch have no
+// metadata: "nothing was done", "nothing was written", "before anything was
 // written".
 bool SaysNothingWasDone(absl::string_view message);
 

@@ -225,16 +225,13 @@ absl::Status ClusterView::Adopt(const v1::WatchRingResponse& response,
         absl::StrCat(from.address(), " is in no cluster yet"));
   }
 
+  // A node that drains still answers, and says of itself that it is not alive.
   current = snapshot();
   for (const v1::NodeStart& start : response.starts()) {
     const auto found = current->nodes.find(NodeNumber{start.node_number()});
     if (found != current->nodes.end()) {
       found->second->SetRun(start.start_id(), start.alive());
     }
-  }
-  const auto self = current->nodes.find(NodeNumber{response.node_number()});
-  if (self != current->nodes.end()) {
-    self->second->SetRun(response.start_id(), true);
   }
   return absl::OkStatus();
 }

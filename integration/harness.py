@@ -368,6 +368,12 @@ def all_hints(node):
     return sum(backlog.hints for backlog in answer.backlogs)
 
 
+def hints_for(node, target):
+    """Number of hints that wait for the member `target`, as far as `node` hears."""
+    answer = node.admin.Hints(admin_pb2.HintsRequest(), timeout=10, wait_for_ready=True)
+    return sum(b.hints for b in answer.backlogs if b.target == target)
+
+
 def wait_hints_delivered(node, seconds=60):
     wait_until(lambda: all_hints(node) == 0, seconds,
                lambda: f"hints delivered: {node.admin.Hints(admin_pb2.HintsRequest())}")

@@ -142,8 +142,11 @@ absl::StatusOr<Minted> MintWrite(const MintInput& input,
     minted.write.answer.context =
         EncodeContext(ContextOf(object, input.keyspace.id, put.key));
   } else {
+    // A write that lost says so even where a tombstone won, which is no
+    // sibling.
+    const size_t others = object.siblings.size() - (lost ? 0 : written);
     minted.write.answer.unresolved_siblings =
-        static_cast<uint32_t>(object.siblings.size() - (lost ? 0 : written));
+        static_cast<uint32_t>(std::max<size_t>(others, 1));
   }
   minted.write.object = minted.object;
   if (Planted("delta-sent") && !lww && !put.is_delete) {

@@ -246,12 +246,41 @@ TEST(ClientTest, RefusalBeforeAnythingWasDoneMovesAPlainPutToTheNextNode) {
   absl::StatusOr<Client> client = ConnectTo(cluster);
   ASSERT_TRUE(client.ok()) << client.status();
   cluster.Configure(cluster.Replicas("k")[0], [](FakeBehaviour& b) {
-    b.refuse = grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining");
-    b.say_not_done = true;
+    b.refuse = grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                            "this node is shutting down; nothing was done");
   });
   absl::StatusOr<WriteResult> put = client->Put("k", "v");
   ASSERT_TRUE(put.ok()) << put.status();
   EXPECT_EQ(cluster.counts(cluster.Replicas("k")[1]).writes_done, 1);
+}
+
+TEST(ClientTest, ADrainingNodeIsLeftAloneThoughItAnswers) {
+  FakeCluster cluster(3);
+  // The client may watch the ring at the very node that drains.
+  cluster.SetAlive(2, false);
+  absl::StatusOr<Client> client = Client::Connect(cluster.node(2).address());
+  ASSERT_TRUE(client.ok()) << client.status();
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(client->Put(absl::StrCat("k", i), "v").ok());
+    ASSERT_TRUE(client->Get(absl::StrCat("k", i)).ok());
+  }
+  EXPECT_EQ(cluster.counts(2).puts + cluster.counts(2).gets, 0);
+}
+
+TEST(ClientTest, ANodeThatRefusesCostsOneTryNotOneForEachCall) {
+  FakeCluster cluster(3);
+  absl::StatusOr<Client> client = ConnectTo(cluster, WithoutHedges());
+  ASSERT_TRUE(client.ok()) << client.status();
+  cluster.SetAlive(1, false);
+  cluster.Configure(1, [](FakeBehaviour& b) {
+    b.refuse = grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                            "this node is shutting down; nothing was done");
+  });
+  for (int i = 0; i < 300; ++i) {
+    absl::StatusOr<WriteResult> put = client->Put(absl::StrCat("k", i), "v");
+    ASSERT_TRUE(put.ok()) << i << ": " << put.status();
+  }
+  EXPECT_LE(cluster.counts(1).puts, 3);
 }
 
 TEST(ClientTest, DefiniteErrorsAreNotRepeated) {

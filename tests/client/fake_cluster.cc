@@ -143,9 +143,6 @@ grpc::Status FakeNode::Before(grpc::ServerContext* context) {
   }
   if (state.behaviour.refuse.has_value() && state.behaviour.times != 0) {
     if (state.behaviour.times > 0) --state.behaviour.times;
-    if (state.behaviour.say_not_done) {
-      context->AddTrailingMetadata("ringkv-not-done", "1");
-    }
     if (state.behaviour.retry_after_ms > 0) {
       context->AddTrailingMetadata(
           "grpc-retry-pushback-ms",

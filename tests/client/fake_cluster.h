@@ -30,8 +30,6 @@ struct FakeBehaviour {
   bool frozen = false;
   // Every call of KeyValue (but WatchRing) fails with this before it is done.
   std::optional<grpc::Status> refuse;
-  // With the mark that nothing was done.
-  bool say_not_done = false;
   // Milliseconds to put into the pushback of refusals; 0: none.
   int retry_after_ms = 0;
   // Writes take effect, and then answer with this.
