@@ -445,7 +445,8 @@ uint32_t PutCoordinator::Acks(uint32_t* from_replicas,
     acks.push_back({node, {node}});
   }
   for (const auto& [holder, targets] : hint_acks_) {
-    if (replicas_.contains(holder) && replicas_.at(holder).acked) {
+    if (replicas_.contains(holder) && replicas_.at(holder).acked &&
+        !Planted("stand-in-counted-twice")) {
       continue;  // counted already; its hints serve delivery only
     }
     ++*from_stand_ins;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/coding.h"
+#include "base/planted.h"
 #include "base/status.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
@@ -245,8 +246,10 @@ void ScanCoordinator::Finish() {
       merged.empty() ||
       (stopped.has_value() && *stopped == merged.rbegin()->first);
   if (!all_merged_shown) {
-    answer.cursor =
-        EncodeScanCursor({keyspace_->id, stopped->first, stopped->second});
+    auto border = merged.find(*stopped);
+    if (Planted("scan-skips-border")) ++border;
+    answer.cursor = EncodeScanCursor(
+        {keyspace_->id, border->first.first, border->first.second});
   } else if (end.has_value()) {
     answer.cursor = EncodeScanCursor({keyspace_->id, end->first, end->second});
   }

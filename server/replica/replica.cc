@@ -191,9 +191,6 @@ void HandleRange(ShardCore& core, NodeNumber from, RingEpoch epoch,
     begin = DataKey(keyspace->id, request.after_token, request.after_key);
     begin.push_back('\0');  // the first key after the cursor
   }
-  if (Planted("scan-skips-border") && !request.from_start) {
-    begin = DataKey(keyspace->id, request.after_token + 1, "");
-  }
   const std::string end = DataKey(KeyspaceId{ToInt(keyspace->id) + 1}, 0, "");
   RangeLimits limits;
   limits.entries_max =

@@ -252,6 +252,13 @@ bool Node::CrashHere(CrashPoint point) {
 void Node::Crash(bool power, WorldTime down) {
   ++crashes_;
   crash_.reset();
+  if (serving()) {
+    for (int s = 0; s < shards(); ++s) {
+      if (shard(s).Stats().unequal_dots == 0) continue;
+      world_.complain(
+          absl::StrCat("n", index_, " met equal dots with unequal values"));
+    }
+  }
   world_.trace.Mix(0x4352415348000000ull + static_cast<uint64_t>(index_));
   if (power) {
     const size_t unsynced = engine_.UnsyncedWrites();

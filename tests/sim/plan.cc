@@ -241,10 +241,15 @@ const char* NameOf(FaultKind kind) {
 }
 
 std::string Fault::ToString() const {
-  return absl::StrFormat(
-      "%8.3f s %-17s n%d mask=%x for %.3f s amount=%d point=%d", at / 1e9,
-      NameOf(kind), node, mask, duration / 1e9, amount,
-      static_cast<int>(point));
+  std::string out =
+      absl::StrFormat("%8.3f s %-17s n%d mask=%x for %.3f s amount=%d point=%d",
+                      at / 1e9, NameOf(kind), node, mask, duration / 1e9,
+                      amount, static_cast<int>(point));
+  if (hammer > 0) {
+    absl::StrAppendFormat(&out, " after %.3f s of writes to one key",
+                          hammer / 1e9);
+  }
+  return out;
 }
 
 std::string Plan::ToString() const {
@@ -299,6 +304,17 @@ Plan PlanOf(uint64_t seed) {
       plan.length * plan.workload.clients / plan.workload.operations;
   SeededRandom faults = RandomFor(seed, Purpose::kFault);
   plan.faults = PlanFaults(faults, nodes, plan.length);
+  SeededRandom hammers = RandomFor(seed, Purpose::kHammer);
+  const double hammered_share = Pick(hammers, {0.0, 0.3, 0.8});
+  for (Fault& fault : plan.faults) {
+    if (fault.kind != FaultKind::kKill && fault.kind != FaultKind::kPowerLoss) {
+      continue;
+    }
+    if (!hammers.Chance(hammered_share)) continue;
+    fault.hammer = TimeBetween(hammers, 5, 500) * kMillisecond;
+    fault.hammered = hammers.Next();
+    fault.duration = TimeBetween(hammers, 5, 500) * kMillisecond;
+  }
   return plan;
 }
 

@@ -30,6 +30,7 @@ enum class Purpose : uint64_t {
   kFault = 6,
   kFinal = 7,
   kTurn = 8,
+  kHammer = 9,
 };
 SeededRandom RandomFor(uint64_t seed, Purpose purpose, uint64_t index = 0);
 
@@ -133,6 +134,11 @@ struct Fault {
   WorldTime duration = 0;  // until it is undone or the node starts again
   int64_t amount = 0;
   CrashPoint point = CrashPoint::kBetweenTurns;
+  // A kill or power loss comes this long after a client has begun to write one
+  // key at the node without a pause, and the client goes on after the restart.
+  // Writes that a crash cuts apart are rare otherwise. 0: no such client.
+  WorldTime hammer = 0;
+  uint64_t hammered = 0;  // decides the key
   std::string ToString() const;
 };
 

@@ -30,6 +30,8 @@ constexpr WorldTime kFinalTimeout = 5 * kSecond;
 // A put's coordinator that lives this long after it has brought the value, or a
 // hint, to every replica.
 constexpr WorldTime kFollowUpMax = 30 * kSecond;
+// How long a client goes on writing to a node that was down.
+constexpr WorldTime kHammerAfter = 500 * kMillisecond;
 // Final reads that run at once.
 constexpr int kFinalParallel = 16;
 
@@ -244,8 +246,16 @@ class Simulation {
     switch (fault.kind) {
       case FaultKind::kKill:
       case FaultKind::kPowerLoss:
-        node.ArmCrash(fault.point, fault.kind == FaultKind::kPowerLoss,
-                      fault.duration);
+        if (fault.hammer > 0) {
+          workload_->Hammer(fault.node, fault.hammered,
+                            fault.hammer + fault.duration + kHammerAfter);
+        }
+        scheduler_.After(fault.hammer, [this, &node, &fault] {
+          if (healed_) return;
+          node.ArmCrash(fault.point, fault.kind == FaultKind::kPowerLoss,
+                        fault.duration);
+          NoteConnectivity();
+        });
         break;
       case FaultKind::kFreeze:
         if (!node.up() || node.frozen()) break;

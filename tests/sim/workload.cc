@@ -13,6 +13,8 @@ namespace {
 // Contexts that clients pass among themselves, for each key.
 constexpr size_t kSharedContextsMax = 6;
 constexpr int kAttemptsMax = 3;
+// Writes of one client that writes a key without a pause.
+constexpr int kHammeredMax = 80;
 // How long after its deadline a client waits for the answer that says so.
 constexpr WorldTime kGrace = 50 * kMillisecond;
 
@@ -88,7 +90,7 @@ void Workload::Start() {
 
 void Workload::NextOf(Client& client) {
   const WorkloadPlan& plan = world_.plan.workload;
-  if (stopping_ || issued_ >= plan.operations) {
+  if (stopping_ || issued_ - hammered_ >= plan.operations) {
     --running_clients_;
     return;
   }
@@ -629,6 +631,68 @@ void Workload::Burst(Client& client, std::function<void()> done) {
       if (--*left == 0) done();
     });
   }
+}
+
+void Workload::Hammer(int node, uint64_t pick, WorldTime length) {
+  if (stopping_) return;
+  std::vector<Request> owned;
+  for (size_t space = 0; space < world_.plan.keyspaces.size(); ++space) {
+    const Keyspace* keyspace =
+        ring_->FindKeyspace(world_.plan.keyspaces[space].name);
+    for (int key = 0; key < world_.plan.workload.keys; ++key) {
+      for (const NodeNumber number :
+           ring_->PreferenceList(*keyspace, TokenOf(KeyName(key)))) {
+        const Member& member = *ring_->FindMember(number);
+        if (world_.AtAddress(member.peer_address)->index() != node) continue;
+        Request request;
+        request.kind = OperationKind::kPut;
+        request.space = static_cast<int>(space);
+        request.key = key;
+        request.node = node;
+        owned.push_back(std::move(request));
+      }
+    }
+  }
+  if (owned.empty()) return;
+  const int index = static_cast<int>(clients_.size());
+  auto client = std::make_unique<Client>(
+      Client{.index = index,
+             .random = RandomFor(world_.plan.seed, Purpose::kClient,
+                                 static_cast<uint64_t>(index))});
+  client->contexts.resize(shared_contexts_.size());
+  ++running_clients_;
+  clients_.push_back(std::move(client));
+  HammerOn(*clients_.back(), owned[pick % owned.size()], kHammeredMax,
+           world_.scheduler.now() + length);
+}
+
+void Workload::HammerOn(Client& client, const Request& target, int left,
+                        WorldTime until) {
+  if (stopping_ || left == 0 || world_.scheduler.now() >= until) {
+    --running_clients_;
+    return;
+  }
+  Request request = target;
+  DrawQuorum(client, request);
+  const HeldContext& held = client.contexts[Slot(target.space, target.key)];
+  if (held.source != kNoOperation && client.random.Chance(0.5)) {
+    request.context = held;
+  } else {
+    request.blind = client.random.Chance(0.3);
+  }
+  ++hammered_;
+  Issue(client, std::move(request),
+        [this, &client, target, left, until](const Reply& reply) {
+          // A node that is down refuses at once.
+          const WorldTime pause =
+              reply.outcome == Outcome::kOk
+                  ? static_cast<WorldTime>(client.random.Uniform(8)) *
+                        kMillisecond
+                  : 20 * kMillisecond;
+          After(client, pause, [this, &client, target, left, until] {
+            HammerOn(client, target, left - 1, until);
+          });
+        });
 }
 
 void Workload::Scan(Client& client, int space, std::string cursor, int pages,

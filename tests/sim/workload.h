@@ -48,6 +48,9 @@ class Workload {
 
   // Sets the clients going; they stop after the planned number of operations.
   void Start();
+  // A client of its own that writes one key of which `node` is a replica there,
+  // one write after the other, for `length`. `pick` decides the key.
+  void Hammer(int node, uint64_t pick, WorldTime length);
   // No new operations from now on.
   void Stop() { stopping_ = true; }
   bool Finished() const { return running_clients_ == 0 && in_flight_ == 0; }
@@ -130,6 +133,8 @@ class Workload {
   void Update(Client& client, Request request, int rounds,
               std::function<void()> done);
   void Burst(Client& client, std::function<void()> done);
+  void HammerOn(Client& client, const Request& target, int left,
+                WorldTime until);
   void Scan(Client& client, int space, std::string cursor, int pages, int node,
             std::function<void()> done);
   // `shared_id`: the request id was used for several keys, which a node may
@@ -149,6 +154,7 @@ class Workload {
   SeededRandom ask_random_;
   bool stopping_ = false;
   int issued_ = 0;
+  int hammered_ = 0;  // of these
   int running_clients_ = 0;
   int in_flight_ = 0;
   uint64_t answered_ok_ = 0;
