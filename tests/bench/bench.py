@@ -120,9 +120,9 @@ def echo(settings, api, op, in_flight=UNARY_IN_FLIGHT, items=1):
     program = harness.program("grpc_echo")
     address = f"127.0.0.1:{harness.free_port()}"
     server = subprocess.Popen(
-        [program, "--serve", "--address", address, "--api", api,
+        [*harness.WITH_US, program, "--serve", "--address", address, "--api", api,
          "--value-size", str(settings.value_size)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=harness._die_with_parent)
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         if server.stdout.readline() != b"ready\n":
             raise SystemExit("grpc_echo does not serve")
