@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "membership/ring/placement.h"
+#include "membership/topology/operation.h"
 
 namespace ringkv {
 namespace {
@@ -31,7 +32,18 @@ absl::Status CheckQuorum(const Keyspace& keyspace) {
   return absl::OkStatus();
 }
 
+// What a running operation moves is fixed at its start.
+absl::Status CheckNoOperation(const RingSpec& spec) {
+  if (!spec.operation.has_value()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "a ", NameOf(spec.operation->kind), " runs (since epoch ",
+      spec.operation->id,
+      "); keyspaces are created and dropped when it is done, or after kvctl "
+      "abort"));
+}
+
 absl::StatusOr<RingSpec> Create(const CreateKeyspaceCall& call, RingSpec spec) {
+  RETURN_IF_ERROR(CheckNoOperation(spec));
   Keyspace keyspace = call.keyspace;
   RETURN_IF_ERROR(CheckKeyspace(keyspace));
   RETURN_IF_ERROR(CheckQuorum(keyspace));
@@ -84,6 +96,7 @@ absl::StatusOr<RingSpec> Alter(const AlterKeyspaceCall& call, RingSpec spec) {
 }
 
 absl::StatusOr<RingSpec> Drop(const DropKeyspaceCall& call, RingSpec spec) {
+  RETURN_IF_ERROR(CheckNoOperation(spec));
   Keyspace* keyspace = Find(spec, call.name);
   if (keyspace == nullptr) return NoSuchKeyspace(call.name);
   spec.keyspaces.erase(spec.keyspaces.begin() +

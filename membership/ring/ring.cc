@@ -185,7 +185,100 @@ absl::StatusOr<std::shared_ptr<const Ring>> Ring::Make(RingSpec spec) {
     if (lists == nullptr) lists = ring->MakeLists(n);
     ring->by_keyspace_.push_back(lists);
   }
+  RETURN_IF_ERROR(ring->MakeOther());
   return ring;
+}
+
+absl::Status Ring::ValidateOperation() const {
+  const TopologyOperation& operation = *spec_.operation;
+  const auto invalid = [](absl::string_view what) {
+    return Invalid(absl::StrCat("the running operation ", what));
+  };
+  if (operation.kind > TopologyKind::kKeyspace) {
+    return invalid(
+        absl::StrCat("is of unknown kind ", static_cast<int>(operation.kind)));
+  }
+  if (operation.phase > TopologyPhase::kSwitch) {
+    return invalid(absl::StrCat("is in unknown phase ",
+                                static_cast<int>(operation.phase)));
+  }
+  if (operation.id < 1 || operation.id > spec_.epoch) {
+    return invalid(absl::StrCat("began in epoch ", operation.id,
+                                ", but the ring has epoch ", spec_.epoch));
+  }
+  if (operation.nodes.empty() != (operation.kind == TopologyKind::kKeyspace)) {
+    return invalid(absl::StrCat("is about ", operation.nodes.size(), " nodes"));
+  }
+  for (size_t i = 0; i < operation.nodes.size(); ++i) {
+    if (i > 0 && operation.nodes[i] <= operation.nodes[i - 1]) {
+      return invalid(absl::StrCat("names node ", ToInt(operation.nodes[i]),
+                                  " after node ",
+                                  ToInt(operation.nodes[i - 1])));
+    }
+    if (FindMember(operation.nodes[i]) == nullptr) {
+      return invalid(absl::StrCat("names node ", ToInt(operation.nodes[i]),
+                                  ", which is no member"));
+    }
+  }
+  const size_t replaced =
+      operation.kind == TopologyKind::kReplace ? operation.nodes.size() : 0;
+  if (operation.replaced.size() != replaced) {
+    return invalid(absl::StrCat("replaces ", operation.replaced.size(),
+                                " nodes, not ", replaced));
+  }
+  for (NodeNumber node : operation.replaced) {
+    if (FindMember(node) == nullptr) {
+      return invalid(
+          absl::StrCat("replaces node ", ToInt(node), ", which is no member"));
+    }
+  }
+  if (operation.kind == TopologyKind::kKeyspace &&
+      FindKeyspace(operation.keyspace) == nullptr) {
+    return invalid(absl::StrCat("is about keyspace ", ToInt(operation.keyspace),
+                                ", which does not exist"));
+  }
+  if (operation.other.weights.size() != spec_.members.size()) {
+    return invalid(absl::StrCat("has ", operation.other.weights.size(),
+                                " weights for ", spec_.members.size(),
+                                " members"));
+  }
+  if (operation.other.quorums.size() != spec_.keyspaces.size()) {
+    return invalid(absl::StrCat("has quorums of ",
+                                operation.other.quorums.size(), " of ",
+                                spec_.keyspaces.size(), " keyspaces"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Ring::MakeOther() {
+  if (!spec_.operation.has_value()) return absl::OkStatus();
+  RETURN_IF_ERROR(ValidateOperation());
+  const Arrangement& arrangement = spec_.operation->other;
+  RingSpec other = spec_;
+  other.operation.reset();
+  other.tokens = arrangement.tokens;
+  other.owners = arrangement.owners;
+  for (size_t i = 0; i < other.members.size(); ++i) {
+    other.members[i].weight = arrangement.weights[i];
+  }
+  for (size_t i = 0; i < other.keyspaces.size(); ++i) {
+    const Quorums& quorums = arrangement.quorums[i];
+    other.keyspaces[i].n = quorums.n;
+    other.keyspaces[i].r = quorums.r;
+    other.keyspaces[i].w = quorums.w;
+  }
+  absl::StatusOr<std::shared_ptr<const Ring>> made =
+      Ring::Make(std::move(other));
+  if (!made.ok()) {
+    return Invalid(
+        absl::StrCat("the other arrangement of the running "
+                     "operation: ",
+                     made.status().message()));
+  }
+  other_ = *std::move(made);
+  // As Make() wants it, so that equal rings have equal specs.
+  spec_.operation->other.tokens = other_->spec().tokens;
+  return absl::OkStatus();
 }
 
 absl::Status Ring::Validate() {
@@ -208,7 +301,14 @@ absl::Status Ring::Validate() {
                                   " stands after member ",
                                   ToInt(members[i - 1].number)));
     }
-    if (!members[i].name.empty() && !names.insert(members[i].name).second) {
+    // Who takes the place of a dead node may have its name.
+    const bool replaced =
+        spec_.operation.has_value() &&
+        std::find(spec_.operation->replaced.begin(),
+                  spec_.operation->replaced.end(),
+                  members[i].number) != spec_.operation->replaced.end();
+    if (!members[i].name.empty() && !replaced &&
+        !names.insert(members[i].name).second) {
       return Invalid(
           absl::StrCat("two members are named ", Quoted(members[i].name)));
     }
@@ -578,8 +678,40 @@ bool Ring::IsReplica(const Keyspace& keyspace, Token token,
   return std::find(list.begin(), list.end(), node) != list.end();
 }
 
+absl::Span<const NodeNumber> Ring::OtherList(const Keyspace& keyspace,
+                                             Token token) const {
+  if (other_ == nullptr) return {};
+  const Keyspace* there = other_->FindKeyspace(keyspace.id);
+  if (there == nullptr) return {};
+  const absl::Span<const NodeNumber> list =
+      other_->PreferenceList(*there, token);
+  const absl::Span<const NodeNumber> here = PreferenceList(keyspace, token);
+  const bool same_nodes =
+      list.size() == here.size() &&
+      std::is_permutation(list.begin(), list.end(), here.begin());
+  if (same_nodes && there->r == keyspace.r && there->w == keyspace.w) return {};
+  return list;
+}
+
+bool Ring::IsHolder(const Keyspace& keyspace, Token token,
+                    NodeNumber node) const {
+  if (IsReplica(keyspace, token, node)) return true;
+  const absl::Span<const NodeNumber> list = OtherList(keyspace, token);
+  return std::find(list.begin(), list.end(), node) != list.end();
+}
+
+bool Ring::IsJoining(NodeNumber node) const {
+  if (!spec_.operation.has_value()) return false;
+  const TopologyOperation& operation = *spec_.operation;
+  return (operation.kind == TopologyKind::kJoin ||
+          operation.kind == TopologyKind::kReplace) &&
+         std::binary_search(operation.nodes.begin(), operation.nodes.end(),
+                            node);
+}
+
 size_t Ring::MemoryBytes() const {
-  size_t bytes = sizeof(*this) + VectorBytes(spec_.members) +
+  size_t bytes = (other_ == nullptr ? 0 : other_->MemoryBytes()) +
+                 sizeof(*this) + VectorBytes(spec_.members) +
                  VectorBytes(spec_.keyspaces) + VectorBytes(spec_.tokens) +
                  VectorBytes(spec_.owners) + VectorBytes(spec_.departed) +
                  VectorBytes(members_by_id_) + VectorBytes(keyspaces_by_name_) +

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,50 @@ struct Keyspace {
   bool operator==(const Keyspace&) const = default;
 };
 
+// --- Changes of the ring (DESIGN section 5) ---
+
+// Values are on the wire.
+enum class TopologyKind : uint8_t {
+  kJoin = 0,
+  kDecommission = 1,
+  kRemoveDead = 2,
+  kReplace = 3,
+  kWeight = 4,
+  kKeyspace = 5,
+};
+enum class TopologyPhase : uint8_t { kStart = 0, kSwitch = 1 };
+
+struct Quorums {
+  uint32_t n = 0, r = 0, w = 0;
+  bool operator==(const Quorums&) const = default;
+};
+
+// Who owns what, and how many replicas keyspaces have.
+struct Arrangement {
+  std::vector<double> weights;     // of RingSpec::members, in their order
+  std::vector<Token> tokens;       // as RingSpec::tokens
+  std::vector<NodeNumber> owners;  // as RingSpec::owners
+  std::vector<Quorums> quorums;    // of RingSpec::keyspaces, in their order
+  bool operator==(const Arrangement&) const = default;
+};
+
+// A change under way. Reads follow the ring's own arrangement, writes that one
+// and `other`. Without an operation the ring is what it says.
+struct TopologyOperation {
+  TopologyKind kind = TopologyKind::kJoin;
+  TopologyPhase phase = TopologyPhase::kStart;
+  RingEpoch id = 0;  // the epoch of its start
+  // Whom it is about, sorted: who joins, leaves, gets another weight; the new
+  // nodes of a replacement.
+  std::vector<NodeNumber> nodes;
+  // kReplace: the dead node of each of `nodes`.
+  std::vector<NodeNumber> replaced;
+  // kStart: the arrangement to come. kSwitch: the one before.
+  Arrangement other;
+  KeyspaceId keyspace{};  // kKeyspace
+  bool operator==(const TopologyOperation&) const = default;
+};
+
 struct Domains;  // domains.h
 
 // Everything that a ring epoch decides, as plain data.
@@ -101,6 +146,7 @@ struct RingSpec {
   // Above every number given so far.
   NodeNumber next_node_number{1};
   KeyspaceId next_keyspace_id{1};
+  std::optional<TopologyOperation> operation;
   bool operator==(const RingSpec&) const = default;
 };
 
@@ -160,6 +206,22 @@ class Ring {
 
   bool IsReplica(const Keyspace& keyspace, Token token, NodeNumber node) const;
 
+  // --- While the ring is being changed ---
+
+  // The arrangement of TopologyOperation::other as a ring of the same epoch,
+  // members and keyspaces (with their other N, R and W); null without an
+  // operation.
+  const Ring* other() const { return other_.get(); }
+  // The replicas in the other arrangement, whose W must be met as well; empty
+  // without an operation, or if sets and settings are the same there.
+  absl::Span<const NodeNumber> OtherList(const Keyspace& keyspace,
+                                         Token token) const;
+  // A replica in either arrangement: a natural one, a pending one, or one that
+  // is about to lose the token.
+  bool IsHolder(const Keyspace& keyspace, Token token, NodeNumber node) const;
+  // A member that comes with the running operation; it has no vote.
+  bool IsJoining(NodeNumber node) const;
+
   // Bytes that this ring occupies.
   size_t MemoryBytes() const;
 
@@ -182,6 +244,8 @@ class Ring {
   explicit Ring(RingSpec spec);
 
   absl::Status Validate();
+  absl::Status ValidateOperation() const;
+  absl::Status MakeOther();
   void IndexTokens();
   std::shared_ptr<const Lists> MakeLists(uint32_t n) const;
   // Position of a member in spec_.members, or members.size().
@@ -189,6 +253,7 @@ class Ring {
   const Lists& ListsOf(const Keyspace& keyspace) const;
 
   RingSpec spec_;
+  std::shared_ptr<const Ring> other_;
   std::vector<uint32_t> members_by_id_;      // positions, sorted by id
   std::vector<uint32_t> keyspaces_by_name_;  // positions, sorted by name
   std::shared_ptr<const Domains> domains_;   // of members that own tokens

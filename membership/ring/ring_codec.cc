@@ -45,6 +45,77 @@ absl::Status CheckCount(absl::string_view what, int64_t count, int64_t max) {
       "a ring of ", count, " ", what, ", more than the limit of ", max));
 }
 
+void OperationToProto(const TopologyOperation& operation,
+                      PlacementStrategy placement,
+                      v1::TopologyOperation* message) {
+  // Values are the same in both.
+  message->set_kind(static_cast<v1::TopologyKind>(operation.kind));
+  message->set_phase(static_cast<v1::TopologyPhase>(operation.phase));
+  message->set_id(operation.id);
+  for (NodeNumber node : operation.nodes) message->add_nodes(ToInt(node));
+  for (NodeNumber node : operation.replaced) message->add_replaced(ToInt(node));
+  message->set_keyspace_id(ToInt(operation.keyspace));
+  v1::Arrangement* other = message->mutable_other();
+  for (double weight : operation.other.weights) other->add_weights(weight);
+  if (placement != PlacementStrategy::kBalanced) {
+    other->mutable_tokens()->Add(operation.other.tokens.begin(),
+                                 operation.other.tokens.end());
+  }
+  for (NodeNumber owner : operation.other.owners) {
+    other->add_owners(ToInt(owner));
+  }
+  for (const Quorums& quorums : operation.other.quorums) {
+    other->add_n(quorums.n);
+    other->add_r(quorums.r);
+    other->add_w(quorums.w);
+  }
+}
+
+absl::StatusOr<TopologyOperation> OperationFromProto(
+    const v1::TopologyOperation& message) {
+  const v1::Arrangement& other = message.other();
+  RETURN_IF_ERROR(CheckCount("nodes", message.nodes_size(), kMembersMax));
+  RETURN_IF_ERROR(
+      CheckCount("replaced nodes", message.replaced_size(), kMembersMax));
+  RETURN_IF_ERROR(CheckCount("weights", other.weights_size(), kMembersMax));
+  RETURN_IF_ERROR(CheckCount("other tokens", other.tokens_size(), kTokensMax));
+  RETURN_IF_ERROR(CheckCount("other owners", other.owners_size(), kTokensMax));
+  RETURN_IF_ERROR(CheckCount("quorums", other.n_size(), kKeyspacesMax));
+  if (other.r_size() != other.n_size() || other.w_size() != other.n_size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "an arrangement has ", other.n_size(), ", ", other.r_size(), " and ",
+        other.w_size(), " values of N, R and W; they must be as many"));
+  }
+  if (message.kind() < 0 || message.kind() > v1::TOPOLOGY_KIND_KEYSPACE) {
+    return Unknown("topology kind", message.kind());
+  }
+  if (message.phase() < 0 || message.phase() > v1::TOPOLOGY_PHASE_SWITCH) {
+    return Unknown("topology phase", message.phase());
+  }
+  TopologyOperation operation;
+  operation.kind = static_cast<TopologyKind>(message.kind());
+  operation.phase = static_cast<TopologyPhase>(message.phase());
+  operation.id = message.id();
+  for (uint32_t node : message.nodes()) {
+    operation.nodes.push_back(NodeNumber{node});
+  }
+  for (uint32_t node : message.replaced()) {
+    operation.replaced.push_back(NodeNumber{node});
+  }
+  operation.keyspace = KeyspaceId{message.keyspace_id()};
+  operation.other.weights.assign(other.weights().begin(),
+                                 other.weights().end());
+  operation.other.tokens.assign(other.tokens().begin(), other.tokens().end());
+  operation.other.owners.reserve(static_cast<size_t>(other.owners_size()));
+  for (uint32_t owner : other.owners()) {
+    operation.other.owners.push_back(NodeNumber{owner});
+  }
+  for (int i = 0; i < other.n_size(); ++i) {
+    operation.other.quorums.push_back({other.n(i), other.r(i), other.w(i)});
+  }
+  return operation;
+}
+
 }  // namespace
 
 v1::PlacementStrategy PlacementToProto(PlacementStrategy value) {
@@ -186,6 +257,10 @@ void RingToProto(const RingSpec& spec, v1::RingSnapshot* message) {
   for (NodeNumber number : spec.departed) message->add_departed(ToInt(number));
   message->set_next_node_number(ToInt(spec.next_node_number));
   message->set_next_keyspace_id(ToInt(spec.next_keyspace_id));
+  if (spec.operation.has_value()) {
+    OperationToProto(*spec.operation, spec.placement,
+                     message->mutable_operation());
+  }
 }
 
 absl::StatusOr<RingSpec> RingFromProto(const v1::RingSnapshot& message) {
@@ -225,6 +300,9 @@ absl::StatusOr<RingSpec> RingFromProto(const v1::RingSnapshot& message) {
   }
   spec.next_node_number = NodeNumber{message.next_node_number()};
   spec.next_keyspace_id = KeyspaceId{message.next_keyspace_id()};
+  if (message.has_operation()) {
+    ASSIGN_OR_RETURN(spec.operation, OperationFromProto(message.operation()));
+  }
   return spec;
 }
 

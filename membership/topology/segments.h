@@ -1,0 +1,73 @@
+// The token ranges of a ring that is being changed: each with its replicas
+// before and after. Pure functions of the ring.
+
+#ifndef RINGKV_MEMBERSHIP_TOPOLOGY_SEGMENTS_H_
+#define RINGKV_MEMBERSHIP_TOPOLOGY_SEGMENTS_H_
+
+#include <functional>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/ids.h"
+#include "membership/ring/ring.h"
+
+namespace ringkv {
+
+// The tokens from `first` to `last`, both included, first <= last: no range
+// wraps here.
+struct TokenRange {
+  Token first = 0;
+  Token last = 0;
+  auto operator<=>(const TokenRange&) const = default;
+};
+
+// One arrangement's view of a range.
+struct ReplicaSet {
+  absl::Span<const NodeNumber> nodes;
+  uint32_t n = 0, r = 0, w = 0;  // effective
+};
+
+// Calls `visit` for each range of tokens in which nothing changes, in token
+// order, with the replicas before the operation and after it, whatever its
+// phase is. Without an operation both are the same.
+void ForEachRange(
+    const Ring& ring, const Keyspace& keyspace,
+    const std::function<void(const TokenRange& range, const ReplicaSet& before,
+                             const ReplicaSet& after)>& visit);
+
+// One thing that a node must receive before it may be read: all versions of a
+// range, each from every one of `sources`.
+struct Transfer {
+  KeyspaceId keyspace{};
+  TokenRange range;
+  // One: the partner. Several: everybody else who holds the range; then
+  // `sources_needed` of them are enough.
+  std::vector<NodeNumber> sources;
+  uint32_t sources_needed = 1;
+  // `node` is pending there: it wipes the range first. Otherwise it has the
+  // range already, and merges what one who leaves it holds.
+  bool gains = true;
+  bool operator==(const Transfer&) const = default;
+};
+
+// What `node` must receive in the running operation, by keyspace and range;
+// neighbours with equal sources are one. Members that are removed or replaced
+// as dead are no source. DESIGN section 5, "Who streams from whom": gainers
+// and losers are paired one to one; a gainer without a living partner merges
+// every other old replica; a loser without a partner is merged into every
+// replica of the new set.
+std::vector<Transfer> TransfersOf(const Ring& ring, NodeNumber node);
+
+// Whether enough replicas have acknowledged the ring's epoch that no quorum can
+// be formed on an older one: in each range, separately for the sets before and
+// after, max(N-R+1, N-W+1). Members that are removed or replaced as dead count
+// as having acknowledged. DESIGN section 5, "Barrier".
+bool BarrierReached(const Ring& ring,
+                    const std::function<bool(NodeNumber)>& acknowledged);
+
+// Members that the operation takes for dead.
+bool IsTakenForDead(const Ring& ring, NodeNumber node);
+
+}  // namespace ringkv
+
+#endif  // RINGKV_MEMBERSHIP_TOPOLOGY_SEGMENTS_H_

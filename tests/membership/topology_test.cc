@@ -1,0 +1,273 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
+#include "gtest/gtest.h"
+#include "membership/epochs/ring_change.h"
+#include "membership/epochs/voters.h"
+#include "membership/ring/placement.h"
+#include "membership/ring/ring_codec.h"
+#include "membership/topology/operation.h"
+#include "membership/topology/segments.h"
+
+namespace ringkv {
+namespace {
+
+Member NewMember(uint64_t id) {
+  Member member;
+  member.id = NodeId{id, id * 7919};
+  member.name = absl::StrCat("n", id);
+  member.client_address = absl::StrCat("127.0.0.1:", 7000 + id);
+  member.peer_address = absl::StrCat("127.0.0.1:", 8000 + id);
+  member.location = {"z", absl::StrCat("r", id % 3), absl::StrCat("h", id)};
+  return member;
+}
+
+RingSpec FirstSpec(int nodes, PlacementStrategy placement,
+                   uint32_t vnodes = 0) {
+  std::vector<Member> members;
+  for (int i = 1; i <= nodes; ++i) {
+    members.push_back(NewMember(static_cast<uint64_t>(i)));
+    members.back().number = NodeNumber{static_cast<uint32_t>(i)};
+  }
+  if (vnodes == 0) {
+    vnodes = placement == PlacementStrategy::kBalanced ? 256 : 8;
+  }
+  absl::StatusOr<RingSpec> spec =
+      FirstRing(ClusterId{1, 2}, placement, vnodes, std::move(members));
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return *spec;
+}
+
+std::shared_ptr<const Ring> Made(const RingSpec& spec) {
+  absl::StatusOr<std::shared_ptr<const Ring>> ring = Ring::Make(spec);
+  EXPECT_TRUE(ring.ok()) << ring.status();
+  return *ring;
+}
+
+TopologyRequest Join(uint64_t id) {
+  TopologyRequest request;
+  request.kind = TopologyKind::kJoin;
+  request.joiners.push_back(NewMember(id));
+  return request;
+}
+
+TopologyRequest About(TopologyKind kind, uint32_t node) {
+  TopologyRequest request;
+  request.kind = kind;
+  request.nodes.push_back(NodeNumber{node});
+  return request;
+}
+
+// What every step of an operation must keep.
+void CheckStep(const RingSpec& spec) {
+  const std::shared_ptr<const Ring> ring = Made(spec);
+  EXPECT_EQ(ring->spec(), spec);
+  const absl::StatusOr<RingSpec> decoded = DecodeRing(EncodeRing(spec));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, spec);
+  const Keyspace& keyspace = spec.keyspaces[0];
+  Token next = 0;
+  bool ended = false;
+  std::map<NodeNumber, std::vector<Transfer>> transfers;
+  for (const Member& member : spec.members) {
+    transfers[member.number] = TransfersOf(*ring, member.number);
+  }
+  ForEachRange(
+      *ring, keyspace,
+      [&](const TokenRange& range, const ReplicaSet& before,
+          const ReplicaSet& after) {
+        EXPECT_FALSE(ended);
+        EXPECT_EQ(range.first, next);
+        EXPECT_LE(range.first, range.last);
+        next = range.last + 1;
+        ended = next == 0;
+        const bool switched = spec.operation.has_value() &&
+                              spec.operation->phase == TopologyPhase::kSwitch;
+        const ReplicaSet& read = switched ? after : before;
+        for (const Token token : {range.first, range.last}) {
+          const auto list = ring->PreferenceList(keyspace, token);
+          EXPECT_TRUE(std::equal(list.begin(), list.end(), read.nodes.begin(),
+                                 read.nodes.end()));
+          for (const ReplicaSet* set : {&before, &after}) {
+            for (const NodeNumber node : set->nodes) {
+              EXPECT_TRUE(ring->IsHolder(keyspace, token, node));
+            }
+          }
+        }
+        // Whoever gains a range receives it, from nodes that held it and live.
+        for (const NodeNumber node : after.nodes) {
+          const bool gains = std::find(before.nodes.begin(), before.nodes.end(),
+                                       node) == before.nodes.end();
+          const auto& list = transfers[node];
+          const auto covering =
+              std::find_if(list.begin(), list.end(), [&](const Transfer& t) {
+                return t.keyspace == keyspace.id &&
+                       t.range.first <= range.first &&
+                       range.last <= t.range.last;
+              });
+          if (gains) {
+            ASSERT_NE(covering, list.end());
+            EXPECT_TRUE(covering->gains);
+          }
+          if (covering == list.end()) continue;
+          EXPECT_GE(covering->sources.size(), covering->sources_needed);
+          for (const NodeNumber source : covering->sources) {
+            EXPECT_NE(
+                std::find(before.nodes.begin(), before.nodes.end(), source),
+                before.nodes.end());
+            EXPECT_FALSE(IsTakenForDead(*ring, source));
+          }
+        }
+      });
+  EXPECT_TRUE(ended);
+  EXPECT_TRUE(BarrierReached(*ring, [](NodeNumber) { return true; }));
+  EXPECT_FALSE(BarrierReached(*ring, [&](NodeNumber node) { return false; }));
+}
+
+RingSpec RunToTheEnd(const TopologyRequest& request, const RingSpec& spec) {
+  absl::StatusOr<RingSpec> started = StartOperation(request, spec);
+  EXPECT_TRUE(started.ok()) << started.status();
+  if (!started.ok()) return spec;
+  CheckStep(*started);
+  const RingSpec switched = SwitchOperation(*started);
+  CheckStep(switched);
+  const RingSpec finished = FinishOperation(switched);
+  EXPECT_EQ(finished.epoch, spec.epoch + 3);
+  EXPECT_FALSE(finished.operation.has_value());
+  CheckStep(finished);
+  // An abort before the switch is as if nothing had been.
+  absl::StatusOr<RingSpec> aborted = AbortOperation(*started);
+  EXPECT_TRUE(aborted.ok()) << aborted.status();
+  EXPECT_EQ(aborted->members, spec.members);
+  EXPECT_EQ(aborted->owners, spec.owners);
+  EXPECT_EQ(aborted->tokens, spec.tokens);
+  EXPECT_FALSE(AbortOperation(switched).ok());
+  return finished;
+}
+
+TEST(TopologyTest, AnyOrderOfOperationsKeepsEveryStepWhole) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SeededRandom random(seed);
+    RingSpec spec = FirstSpec(4 + static_cast<int>(random.Uniform(3)),
+                              random.Chance(0.5) ? PlacementStrategy::kBalanced
+                                                 : PlacementStrategy::kHashed);
+    uint64_t next_id = 100;
+    for (int step = 0; step < 6; ++step) {
+      const uint32_t somebody =
+          ToInt(spec.members[random.Uniform(spec.members.size())].number);
+      TopologyRequest request;
+      switch (spec.members.size() <= 4 ? 0 : random.Uniform(6)) {
+        case 0:
+          request = Join(next_id++);
+          if (random.Chance(0.5)) {
+            request.joiners.push_back(NewMember(next_id++));
+          }
+          break;
+        case 1:
+          request = About(TopologyKind::kDecommission, somebody);
+          break;
+        case 2:
+          request = About(TopologyKind::kRemoveDead, somebody);
+          break;
+        case 3:
+          request = About(TopologyKind::kReplace, somebody);
+          request.joiners.push_back(NewMember(next_id++));
+          break;
+        case 4:
+          request = About(TopologyKind::kWeight, somebody);
+          request.weight = 0.5 + random.NextDouble() * 2;
+          break;
+        default:
+          request.kind = TopologyKind::kKeyspace;
+          request.keyspace = KeyspaceId{1};
+          request.quorums.n = spec.keyspaces[0].n == 3 ? 2 : 3;
+          request.quorums.r = request.quorums.w = 2;
+      }
+      request.allow_fewer_replicas = true;
+      SCOPED_TRACE(absl::StrCat("seed ", seed, " step ", step, " ",
+                                NameOf(request.kind)));
+      spec = RunToTheEnd(request, spec);
+    }
+  }
+}
+
+TEST(TopologyTest, OneLostReplicaIsStreamedFromItsPartnerOnly) {
+  const RingSpec spec = FirstSpec(4, PlacementStrategy::kBalanced);
+  absl::StatusOr<RingSpec> started = StartOperation(Join(5), spec);
+  ASSERT_TRUE(started.ok()) << started.status();
+  const std::shared_ptr<const Ring> ring = Made(*started);
+  EXPECT_TRUE(ring->IsJoining(NodeNumber{5}));
+  EXPECT_EQ(VotersOf(*started).size(), 3u);
+  const std::vector<Transfer> transfers = TransfersOf(*ring, NodeNumber{5});
+  ASSERT_FALSE(transfers.empty());
+  for (const Transfer& transfer : transfers) {
+    EXPECT_EQ(transfer.sources.size(), 1u);
+  }
+}
+
+TEST(TopologyTest, ADeadPartnerIsMadeUpForByAllOthers) {
+  const RingSpec spec = FirstSpec(5, PlacementStrategy::kBalanced);
+  absl::StatusOr<RingSpec> started =
+      StartOperation(About(TopologyKind::kRemoveDead, 2), spec);
+  ASSERT_TRUE(started.ok()) << started.status();
+  const std::shared_ptr<const Ring> ring = Made(*started);
+  size_t from_others = 0;
+  for (uint32_t node : {1, 3, 4, 5}) {
+    for (const Transfer& transfer : TransfersOf(*ring, NodeNumber{node})) {
+      for (NodeNumber source : transfer.sources) {
+        EXPECT_NE(source, NodeNumber{2});
+      }
+      if (transfer.sources.size() == 2) {
+        EXPECT_EQ(transfer.sources_needed, 2u);
+        ++from_others;
+      }
+    }
+  }
+  EXPECT_GT(from_others, 0u);
+  // The dead one counts as having acknowledged; a quorum of the others must
+  // have as well.
+  EXPECT_TRUE(BarrierReached(
+      *ring, [](NodeNumber node) { return node != NodeNumber{2}; }));
+}
+
+TEST(TopologyTest, HopelessRequestsAreRefusedWithTheReason) {
+  const RingSpec spec = FirstSpec(3, PlacementStrategy::kBalanced);
+  const auto refusal = [&](const TopologyRequest& request) {
+    return StartOperation(request, spec).status();
+  };
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      refusal(About(TopologyKind::kDecommission, 1))));
+  TopologyRequest fewer = About(TopologyKind::kDecommission, 1);
+  fewer.allow_fewer_replicas = true;
+  EXPECT_TRUE(refusal(fewer).ok());
+  EXPECT_TRUE(absl::IsNotFound(refusal(About(TopologyKind::kWeight, 9))));
+  EXPECT_TRUE(absl::IsInvalidArgument(refusal(TopologyRequest{})));
+  EXPECT_TRUE(absl::IsFailedPrecondition(refusal(Join(2))));
+  TopologyRequest old_plan = Join(7);
+  old_plan.planned_for = 9;
+  EXPECT_TRUE(absl::IsAborted(refusal(old_plan)));
+  absl::StatusOr<RingSpec> started = StartOperation(Join(7), spec);
+  ASSERT_TRUE(started.ok());
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(StartOperation(Join(8), *started).status()));
+  TopologyRequest heavy = About(TopologyKind::kWeight, 1);
+  heavy.weight = 1000;
+  EXPECT_TRUE(absl::IsInvalidArgument(refusal(heavy)));
+}
+
+TEST(TopologyTest, KeyspacesThatChangeSayInWhichEpoch) {
+  const RingSpec spec = FirstSpec(4, PlacementStrategy::kHashed);
+  absl::StatusOr<RingSpec> started = StartOperation(Join(5), spec);
+  ASSERT_TRUE(started.ok());
+  EXPECT_EQ(started->keyspaces[0].changed_at, started->epoch);
+  const RingSpec switched = SwitchOperation(*started);
+  EXPECT_EQ(switched.keyspaces[0].changed_at, switched.epoch);
+  const RingSpec finished = FinishOperation(switched);
+  EXPECT_EQ(finished.keyspaces[0].changed_at, finished.epoch);
+}
+
+}  // namespace
+}  // namespace ringkv
