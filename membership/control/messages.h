@@ -111,6 +111,18 @@ struct HintLoad {
   bool operator==(const HintLoad&) const = default;
 };
 
+// How far a node is with what it receives in a running topology operation.
+struct TransferReport {
+  RingEpoch operation = 0;  // TopologyOperation::id; 0: no such
+  uint64_t ranges = 0;
+  uint64_t ranges_done = 0;  // verified and fsynced
+  uint64_t keys = 0;         // taken over so far
+  uint64_t bytes = 0;
+  // All ranges are done: the node may be read in them.
+  bool done = false;
+  bool operator==(const TransferReport&) const = default;
+};
+
 struct LoadSummary {
   uint64_t in_flight = 0;
   uint64_t disk_bytes = 0;

@@ -79,7 +79,7 @@ struct Keyspace {
   bool operator==(const Keyspace&) const = default;
 };
 
-// --- Changes of the ring (DESIGN section 5) ---
+// --- Changes of the ring (docs/decisions/0009) ---
 
 // Values are on the wire.
 enum class TopologyKind : uint8_t {

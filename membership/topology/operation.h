@@ -1,6 +1,6 @@
 // A topology operation as a series of ring epochs: START, SWITCH, FINISH, or
-// START and abort. Pure functions from one epoch's spec to the next. Source:
-// DESIGN section 5.
+// START and abort. Pure functions from one epoch's spec to the next. Why:
+// docs/decisions/0009-ring-changes-in-three-epochs.md.
 
 #ifndef RINGKV_MEMBERSHIP_TOPOLOGY_OPERATION_H_
 #define RINGKV_MEMBERSHIP_TOPOLOGY_OPERATION_H_

@@ -52,16 +52,15 @@ struct Transfer {
 
 // What `node` must receive in the running operation, by keyspace and range;
 // neighbours with equal sources are one. Members that are removed or replaced
-// as dead are no source. DESIGN section 5, "Who streams from whom": gainers
-// and losers are paired one to one; a gainer without a living partner merges
-// every other old replica; a loser without a partner is merged into every
-// replica of the new set.
+// as dead are no source. Gainers and losers are paired one to one; a gainer
+// without a living partner merges every other old replica; a loser without a
+// partner is merged into every replica of the new set.
 std::vector<Transfer> TransfersOf(const Ring& ring, NodeNumber node);
 
 // Whether enough replicas have acknowledged the ring's epoch that no quorum can
 // be formed on an older one: in each range, separately for the sets before and
 // after, max(N-R+1, N-W+1). Members that are removed or replaced as dead count
-// as having acknowledged. DESIGN section 5, "Barrier".
+// as having acknowledged.
 bool BarrierReached(const Ring& ring,
                     const std::function<bool(NodeNumber)>& acknowledged);
 

@@ -63,12 +63,19 @@ struct ReadDone {
   absl::StatusOr<RangeResult> range = RangeResult{};  // of a range read
 };
 
+// In the running topology operation no quorum can be formed on an older ring
+// any more: what this node must receive may now be fetched. Given again after a
+// restart.
+struct BeginTransfers {
+  RingEpoch operation = 0;
+};
+
 // Time has reached Shard::NextTimer().
 struct TimerFired {};
 
 using ShardEvent =
     std::variant<CallArrived, CallCancelled, MessageArrived, RingAdopted,
-                 PeersChanged, ReadDone, TimerFired>;
+                 PeersChanged, ReadDone, BeginTransfers, TimerFired>;
 
 // --- Effects ---
 

@@ -519,6 +519,8 @@ class Shard::Impl {
     core_.loads_.erase(key);
   }
 
+  void On(BeginTransfers) {}
+
   void On(TimerFired) {
     while (!core_.timers_.empty() &&
            core_.timers_.begin()->first <= core_.now()) {
