@@ -14,17 +14,19 @@ namespace {
 // A set of places in the list of writes.
 class Bits {
  public:
-  explicit Bits(size_t size) : words_((size + 63) / 64) {}
+  explicit Bits(size_t size = 0) : words_((size + 63) / 64) {}
   void Set(size_t i) { words_[i / 64] |= 1ull << (i % 64); }
   bool Has(size_t i) const { return (words_[i / 64] >> (i % 64)) & 1; }
   void Add(const Bits& other) {
     for (size_t w = 0; w < words_.size(); ++w) words_[w] |= other.words_[w];
   }
-  // Calls `visit(i)` for each member.
+  // Calls `visit(i)` for each member that `others`, of the same size, has not.
+  // `visit` may add to `others`.
   template <class F>
-  void Each(F visit) const {
+  void EachNotIn(const Bits& others, F visit) const {
     for (size_t w = 0; w < words_.size(); ++w) {
-      for (uint64_t word = words_[w]; word != 0; word &= word - 1) {
+      for (uint64_t word = words_[w] & ~others.words_[w]; word != 0;
+           word &= word - 1) {
         visit(w * 64 + static_cast<size_t>(__builtin_ctzll(word)));
       }
     }
@@ -230,9 +232,15 @@ class SiblingsChecker : public Checker {
       shown_by_read.back() = PlacesShown(*read, true);
       CheckNoneBesideItsReplacement(*read, shown_by_read.back());
     }
+    std::vector<size_t> settled;
     for (size_t i = 0; i < reads_.size(); ++i) {
-      if (IsSettledRead(*reads_[i])) CheckStrictRead(i, shown_by_read);
+      if (IsSettledRead(*reads_[i])) settled.push_back(i);
     }
+    std::stable_sort(settled.begin(), settled.end(),
+                     [this](size_t a, size_t b) {
+                       return reads_[a]->ended < reads_[b]->ended;
+                     });
+    for (const size_t i : settled) CheckStrictRead(i, shown_by_read);
     if (final_read != nullptr) CheckFinal(*final_read);
   }
 
@@ -241,6 +249,7 @@ class SiblingsChecker : public Checker {
 
   void BuildCovers() {
     const size_t count = writes_.size();
+    forgotten_ = {Bits(count), Bits(count)};
     may_cover_.assign(count, Bits(count));
     must_cover_.assign(count, Bits(count));
     for (size_t y = 0; y < count; ++y) {
@@ -298,34 +307,65 @@ class SiblingsChecker : public Checker {
     }
   }
 
-  // The writes that may rightly be gone from a read that showed `shown` and
-  // ended at `until`.
-  Bits MayBeGone(const std::vector<size_t>& shown, WorldTime until) const {
-    const size_t count = writes_.size();
-    Bits gone(count);
-    Bits visited(count);
-    std::vector<size_t> frontier = shown;
-    for (size_t d = 0; d < count; ++d) {
-      const Operation& write = *writes_[d];
-      if ((write.kind == OperationKind::kDelete || write.expires) &&
-          write.MayHaveRun() && write.invoked < until) {
-        frontier.push_back(d);
-        if (write.expires) gone.Set(d);
-      }
-    }
-    for (const size_t y : frontier) visited.Set(y);
+  // What writes that ran, or may have, can have replaced, directly or through
+  // others.
+  struct Replaced {
+    Bits gone;
+    Bits visited;  // whose replacements are in `gone`
+  };
+
+  // Adds what `frontier`, of visited writes, can have replaced through writes
+  // that began before `until`.
+  void Spread(std::vector<size_t> frontier, WorldTime until,
+              Replaced& replaced) const {
     while (!frontier.empty()) {
       const size_t y = frontier.back();
       frontier.pop_back();
-      gone.Add(may_cover_[y]);
-      may_cover_[y].Each([&](size_t x) {
-        if (!visited.Has(x) && writes_[x]->invoked < until) {
-          visited.Set(x);
+      replaced.gone.Add(may_cover_[y]);
+      may_cover_[y].EachNotIn(replaced.visited, [&](size_t x) {
+        if (writes_[x]->invoked < until) {
+          replaced.visited.Set(x);
           frontier.push_back(x);
         }
       });
     }
-    return gone;
+  }
+
+  // Follows deletes and expiries, which leave nothing to show, up to `until`;
+  // never goes back. Most of what is gone is gone for these, so that it is
+  // followed once and not for each read.
+  void ForgetUntil(WorldTime until) {
+    std::vector<size_t> frontier;
+    // Writes are in order of invocation.
+    for (; begun_ < writes_.size() && writes_[begun_]->invoked < until;
+         ++begun_) {
+      const Operation& write = *writes_[begun_];
+      const bool by_itself =
+          (write.kind == OperationKind::kDelete || write.expires) &&
+          write.MayHaveRun();
+      if (write.expires && by_itself) forgotten_.gone.Set(begun_);
+      // Or it was reached when it had not begun.
+      if (by_itself || forgotten_.gone.Has(begun_)) {
+        forgotten_.visited.Set(begun_);
+        frontier.push_back(begun_);
+      }
+    }
+    Spread(std::move(frontier), until, forgotten_);
+  }
+
+  // The writes that may rightly be gone from a read that showed `shown` and
+  // ended at `until`. Requires: `until` never goes back.
+  Bits MayBeGone(const std::vector<size_t>& shown, WorldTime until) {
+    ForgetUntil(until);
+    Replaced replaced = forgotten_;
+    std::vector<size_t> frontier;
+    for (const size_t y : shown) {
+      if (replaced.visited.Has(y)) continue;
+      replaced.visited.Set(y);
+      frontier.push_back(y);
+    }
+    Spread(std::move(frontier), until, replaced);
+    return std::move(replaced.gone);
   }
 
   void CheckStrictRead(size_t index,
@@ -431,6 +471,9 @@ class SiblingsChecker : public Checker {
 
   std::vector<Bits> may_cover_;   // [y] has x: y may be the first to cover x
   std::vector<Bits> must_cover_;  // [y] has x: if y ran, its clock covers x
+  // By deletes and expiries among the first `begun_` writes.
+  Replaced forgotten_;
+  size_t begun_ = 0;
 };
 
 class LwwChecker : public Checker {

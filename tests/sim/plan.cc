@@ -334,8 +334,13 @@ Plan BenchPlan(uint64_t seed, int operations) {
   keyspace.name = "default";
   plan.keyspaces.push_back(keyspace);
   plan.workload.clients = 32;
+  // As many operations a key as the default workload has; a scan that shows as
+  // many keys as a whole one does there.
+  const int stretch = std::max(1, operations / plan.workload.operations);
+  plan.workload.keys *= stretch;
+  plan.workload.hot_keys *= stretch;
+  plan.workload.scan_pages = 2;
   plan.workload.operations = operations;
-  plan.workload.keys = 2000;
   plan.length = static_cast<WorldTime>(operations) * kSecond / 200;
   plan.workload.think_mean = plan.length * plan.workload.clients / operations;
   for (const FaultKind kind :

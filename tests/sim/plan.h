@@ -88,6 +88,7 @@ struct WorkloadPlan {
   double remove = 1;
   double update = 1;  // get, then put with its context, until it holds
   double scan = 0.1;
+  int scan_pages = 20;
   double burst = 0.3;  // several operations at once to one node
   // Shares within these.
   double strict_share = 0.2;
@@ -160,7 +161,9 @@ struct Plan {
 };
 
 Plan PlanOf(uint64_t seed);
-// The default five nodes with a bit of everything, for measuring speed.
+// Five nodes with a bit of everything and the default workload, stretched to
+// `operations`, for measuring speed: a key is used as often as in a run of the
+// default 1,000 operations.
 Plan BenchPlan(uint64_t seed, int operations);
 
 }  // namespace ringkv::sim

@@ -83,7 +83,7 @@ class Simulation {
     result.events = scheduler_.executed();
     result.messages = network_.messages();
     if (workload_ != nullptr) {
-      result.operations = workload_->recorded().size();
+      result.operations = workload_->operations();
       result.answered_ok = workload_->answered_ok();
       result.unknown = workload_->unknown();
     }
@@ -659,6 +659,7 @@ class Simulation {
 
   // A full scan shows exactly the keys that reads show, in token order.
   void CheckScans() {
+    const std::set<std::pair<int, int>> expiring = KeysThatMayExpire();
     for (size_t space = 0; space < plan_.keyspaces.size(); ++space) {
       scanned_.clear();
       scan_over_ = false;
@@ -672,7 +673,7 @@ class Simulation {
       if (scan_failed_) return;
       std::set<std::string> expected;
       for (const auto& [key, read] : final_reads_) {
-        if (key.first == static_cast<int>(space) && !MayExpire(key) &&
+        if (key.first == static_cast<int>(space) && !expiring.contains(key) &&
             !read.shown.empty()) {
           expected.insert(workload_->KeyName(key.second));
         }
@@ -695,13 +696,14 @@ class Simulation {
                  absl::StrCat(plan_.keyspaces[space].name, "/", key));
         break;
       }
+      const std::map<std::string, std::set<OperationId>> by_key(
+          scanned_.begin(), scanned_.end());
       for (const auto& [key, read] : final_reads_) {
-        if (key.first != static_cast<int>(space) || MayExpire(key)) continue;
-        const auto it = std::find_if(
-            scanned_.begin(), scanned_.end(), [&](const auto& entry) {
-              return entry.first == workload_->KeyName(key.second);
-            });
-        if (it == scanned_.end()) continue;
+        if (key.first != static_cast<int>(space) || expiring.contains(key)) {
+          continue;
+        }
+        const auto it = by_key.find(workload_->KeyName(key.second));
+        if (it == by_key.end()) continue;
         std::set<OperationId> read_values;
         for (const Shown& shown : read.shown) read_values.insert(shown.writer);
         if (read_values != it->second) {
@@ -713,14 +715,14 @@ class Simulation {
     }
   }
 
-  bool MayExpire(const std::pair<int, int>& key) const {
+  std::set<std::pair<int, int>> KeysThatMayExpire() const {
+    std::set<std::pair<int, int>> keys;
     for (const Recorded& recorded : workload_->recorded()) {
-      if (recorded.space == key.first && recorded.key == key.second &&
-          recorded.operation.expires) {
-        return true;
+      if (recorded.operation.expires) {
+        keys.insert({recorded.space, recorded.key});
       }
     }
-    return false;
+    return keys;
   }
 
   void ScanPage(int space, std::string cursor) {

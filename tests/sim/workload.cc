@@ -4,12 +4,15 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/token.h"
 
 namespace ringkv::sim {
 namespace {
 
+constexpr absl::string_view kKeyPrefix = "key-";
 // Contexts that clients pass among themselves, for each key.
 constexpr size_t kSharedContextsMax = 6;
 constexpr int kAttemptsMax = 3;
@@ -59,7 +62,17 @@ Workload::Workload(World& world, std::shared_ptr<const Ring> ring)
 Workload::~Workload() = default;
 
 std::string Workload::KeyName(int key) const {
-  return absl::StrCat("key-", key);
+  return absl::StrCat(kKeyPrefix, key);
+}
+
+int Workload::KeyOfName(absl::string_view name) const {
+  int key = -1;
+  if (!absl::ConsumePrefix(&name, kKeyPrefix) ||
+      !absl::SimpleAtoi(name, &key) || key < 0 ||
+      key >= world_.plan.workload.keys) {
+    return -1;
+  }
+  return absl::StrCat(key) == name ? key : -1;
 }
 
 void Workload::Say(const Client& client, std::string text) {
@@ -146,7 +159,7 @@ void Workload::NextOf(Client& client) {
       Scan(
           client,
           static_cast<int>(client.random.Uniform(world_.plan.keyspaces.size())),
-          "", 20, -1, again);
+          "", plan.scan_pages, -1, again);
       break;
     default:
       Burst(client, again);
@@ -231,6 +244,7 @@ int Workload::DrawNode(Client& client, int space, int key) {
 
 void Workload::Issue(Client& client, Request request, ReplyDone done) {
   ++issued_;
+  ++operations_;
   ++in_flight_;
   const Keyspace& space = Space(request.space);
   auto attempt = std::make_shared<Attempt>();
@@ -697,7 +711,10 @@ void Workload::HammerOn(Client& client, const Request& target, int left,
 
 void Workload::Scan(Client& client, int space, std::string cursor, int pages,
                     int node, std::function<void()> done) {
-  if (node < 0) node = static_cast<int>(client.random.Uniform(Nodes()));
+  if (node < 0) {
+    node = static_cast<int>(client.random.Uniform(Nodes()));
+    ++operations_;  // all pages are one
+  }
   ScanCall call;
   call.keyspace = Space(space).name;
   call.cursor = std::move(cursor);
@@ -717,10 +734,7 @@ void Workload::Scan(Client& client, int space, std::string cursor, int pages,
           return;
         }
         for (const ScanAnswer::Entry& entry : scan->entries) {
-          int key = -1;
-          for (int k = 0; k < world_.plan.workload.keys; ++k) {
-            if (KeyName(k) == entry.key) key = k;
-          }
+          const int key = KeyOfName(entry.key);
           if (key < 0) {
             complaints_.push_back(
                 absl::StrCat("a scan shows a key nobody wrote: ", entry.key));

@@ -57,10 +57,15 @@ class Workload {
 
   const std::vector<Recorded>& recorded() const { return recorded_; }
   const std::vector<std::string>& complaints() const { return complaints_; }
+  // What clients asked for: each get, put and delete, and each scan with all
+  // its pages, is one.
+  uint64_t operations() const { return operations_; }
   uint64_t answered_ok() const { return answered_ok_; }
   uint64_t unknown() const { return unknown_; }
 
   std::string KeyName(int key) const;
+  // The other way round; -1 for a name that KeyName never made.
+  int KeyOfName(absl::string_view name) const;
 
   // One call by hand, with no retries, for the end of a run. Not recorded.
   void Ask(int node, ClientCall call, WorldTime timeout,
@@ -153,7 +158,8 @@ class Workload {
   std::vector<std::string> complaints_;
   SeededRandom ask_random_;
   bool stopping_ = false;
-  int issued_ = 0;
+  int issued_ = 0;  // each page of a scan by itself
+  uint64_t operations_ = 0;
   int hammered_ = 0;  // of these
   int running_clients_ = 0;
   int in_flight_ = 0;
