@@ -1,6 +1,9 @@
 #include "server/codec/data_codec.h"
 
+#include <google/protobuf/arena.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -589,6 +592,19 @@ absl::StatusOr<DataBody> BodyFromProto(pb::DataMessage&& in) {
   return Invalid("body", "missing or unknown");
 }
 
+// A message and its parts in one place, most of them on the stack.
+class MessageArena {
+ public:
+  MessageArena() : arena_(block_, sizeof(block_)) {}
+  pb::DataMessage& Make() {
+    return *google::protobuf::Arena::CreateMessage<pb::DataMessage>(&arena_);
+  }
+
+ private:
+  alignas(std::max_align_t) char block_[2048];
+  google::protobuf::Arena arena_;
+};
+
 // --- Sizes ---
 
 size_t CallBytes(const ClientCall& call) {
@@ -653,7 +669,8 @@ absl::StatusOr<DataMessage> DataFromProto(internal::v1::DataMessage&& in) {
 }
 
 std::string EncodeData(DataMessage message) {
-  pb::DataMessage proto;
+  MessageArena arena;
+  pb::DataMessage& proto = arena.Make();
   DataToProto(std::move(message), proto);
   return proto.SerializeAsString();
 }
@@ -661,7 +678,8 @@ std::string EncodeData(DataMessage message) {
 absl::StatusOr<DataMessage> DecodeData(absl::string_view bytes) {
   RETURN_IF_ERROR(
       CheckBytes("data message", bytes.size(), 0, kPeerMessageBytesMax));
-  pb::DataMessage proto;
+  MessageArena arena;
+  pb::DataMessage& proto = arena.Make();
   if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return Invalid("data message", "malformed");
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 
 namespace ringkv {
@@ -41,16 +42,27 @@ ObjectMode ModeOf(const Keyspace& keyspace) {
 std::vector<NodeNumber> ReplicasByPreference(ShardCore& core, const Ring& ring,
                                              const Keyspace& keyspace,
                                              Token token) {
-  const auto list = ring.PreferenceList(keyspace, token);
-  std::vector<NodeNumber> replicas(list.begin(), list.end());
-  const auto rank = [&core](NodeNumber node) {
-    return node == core.self() ? 0 : core.IsAlive(node) ? 1 : 2;
+  struct Candidate {
+    int rank;
+    absl::Duration median;
+    NodeNumber node;
+    bool operator<(const Candidate& other) const {
+      return rank != other.rank ? rank < other.rank : median < other.median;
+    }
   };
-  std::stable_sort(replicas.begin(), replicas.end(),
-                   [&](NodeNumber a, NodeNumber b) {
-                     if (rank(a) != rank(b)) return rank(a) < rank(b);
-                     return core.latency().Median(a) < core.latency().Median(b);
-                   });
+  absl::InlinedVector<Candidate, 5> sorted;
+  for (const NodeNumber node : ring.PreferenceList(keyspace, token)) {
+    const Candidate candidate = {node == core.self()  ? 0
+                                 : core.IsAlive(node) ? 1
+                                                      : 2,
+                                 core.latency().Median(node), node};
+    // Few: each goes behind those that are not worse.
+    sorted.insert(std::upper_bound(sorted.begin(), sorted.end(), candidate),
+                  candidate);
+  }
+  std::vector<NodeNumber> replicas;
+  replicas.reserve(sorted.size());
+  for (const Candidate& candidate : sorted) replicas.push_back(candidate.node);
   return replicas;
 }
 

@@ -6,7 +6,15 @@
 
 namespace ringkv {
 
-void Released::Clear() { *this = Released(); }
+void Released::Clear() {
+  // Keeps the vectors' memory for the next turn.
+  messages.clear();
+  answers.clear();
+  reads.clear();
+  wants_ring = false;
+  wants_ring_from = NodeNumber{};
+  wants_sync = false;
+}
 
 TurnLoop::TurnLoop(Shard& shard, Engine& engine)
     : shard_(shard), engine_(engine) {}

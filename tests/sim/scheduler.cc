@@ -5,7 +5,7 @@
 
 namespace ringkv::sim {
 
-void Scheduler::At(WorldTime when, std::function<void()> action) {
+void Scheduler::At(WorldTime when, Action action) {
   uint32_t index;
   if (free_.empty()) {
     index = static_cast<uint32_t>(actions_.size());
@@ -30,8 +30,7 @@ bool Scheduler::RunNext(WorldTime until) {
   now_ = slot.when;
   ++executed_;
   // Taken out first: the action may add others and move the vector.
-  const std::function<void()> action = std::move(actions_[slot.action]);
-  actions_[slot.action] = nullptr;
+  Action action = std::move(actions_[slot.action]);
   free_.push_back(slot.action);
   action();
   return true;
