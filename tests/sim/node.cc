@@ -11,6 +11,7 @@
 #include "base/token.h"
 #include "server/codec/control_codec.h"
 #include "server/codec/data_codec.h"
+#include "tests/sim/message_note.h"
 
 namespace ringkv::sim {
 namespace {
@@ -38,13 +39,6 @@ const char* WhereOf(CrashPoint point) {
       return "after an fsync";
   }
   return "?";
-}
-
-absl::string_view KindOf(const DataMessage& message) {
-  static constexpr absl::string_view kNames[] = {
-      "read",    "read-reply",    "write", "write-reply",
-      "forward", "forward-reply", "range", "range-reply"};
-  return kNames[message.body.index()];
 }
 
 }  // namespace
@@ -105,9 +99,12 @@ size_t Node::peers_alive() const {
   return alive;
 }
 
-void Node::Say(Trace::Kind kind, std::string text, int to) const {
+void Node::Say(Trace::Kind kind, std::string text) const {
   if (!world_.trace.readable()) return;
-  world_.trace.Say({world_.scheduler.now(), index_, kind, std::move(text), to});
+  world_.trace.Say({.nanos = world_.scheduler.now(),
+                    .lane = index_,
+                    .kind = kind,
+                    .text = std::move(text)});
 }
 
 void Node::Later(WorldTime delay, std::function<void()> action) {
@@ -568,6 +565,26 @@ void Node::IntervalSync() {
 
 // --- Data messages ---
 
+size_t Node::SayMessage(const DataMessage& message, int to) const {
+  if (process_->ring == nullptr) return Trace::kNotKept;
+  MessageNote note = NoteOf(message, *process_->ring);
+  if (note.is_reply) {
+    note.key = world_.trace.KeyOfRequest(to, note.operation);
+  } else if (!note.key.empty()) {
+    world_.trace.NoteRequest(index_, note.operation, note.key);
+  }
+  std::string text = absl::StrCat("-> n", to, " ", note.text);
+  if (note.is_reply && !note.key.empty()) {
+    absl::StrAppend(&text, " (", note.key, ")");
+  }
+  return world_.trace.Say({.nanos = world_.scheduler.now(),
+                           .lane = index_,
+                           .kind = Trace::Kind::kMessage,
+                           .text = std::move(text),
+                           .to = to,
+                           .key = std::move(note.key)});
+}
+
 void Node::SendData(std::vector<OutgoingMessage>& messages, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     OutgoingMessage& out = messages[i];
@@ -580,19 +597,20 @@ void Node::SendData(std::vector<OutgoingMessage>& messages, size_t count) {
     // A client call must not run twice; all else may come again.
     const bool may_repeat =
         !std::holds_alternative<ForwardRequest>(out.message.body);
-    if (world_.trace.readable()) {
-      Say(Trace::Kind::kMessage,
-          absl::StrCat("-> n", peer.index(), " ", KindOf(out.message)),
-          peer.index());
-    }
+    const size_t record = world_.trace.readable()
+                              ? SayMessage(out.message, peer.index())
+                              : Trace::kNotKept;
     std::string bytes = EncodeData(std::move(out.message));
     world_.trace.Mix(bytes);
     const size_t size = bytes.size();
-    world_.network.Send(
-        link->second.number, index_, may_repeat, size,
-        [&peer, from = index_, run = peer.run_, bytes = std::move(bytes)] {
-          if (peer.up() && peer.run_ == run) peer.OnData(from, bytes);
-        });
+    world_.network.Send(link->second.number, index_, may_repeat, size,
+                        [&peer, from = index_, run = peer.run_, record,
+                         bytes = std::move(bytes)] {
+                          if (!peer.up() || peer.run_ != run) return;
+                          peer.world_.trace.Arrived(
+                              record, peer.world_.scheduler.now());
+                          peer.OnData(from, bytes);
+                        });
   }
 }
 
@@ -610,14 +628,24 @@ void Node::OnData(int from_node, const std::string& bytes) {
                                  from_node, ": ", message.status().ToString()));
     return;
   }
-  const Node& peer = *world_.nodes[static_cast<size_t>(from_node)];
-  NodeNumber from = kNoNode;
-  for (const Member& member : process_->ring->spec().members) {
-    if (member.peer_address == peer.PeerAddress()) from = member.number;
-  }
+  const NodeNumber from = NumberOf(from_node);
   if (from == kNoNode) return;
   const int shard = ShardOfMessage(*message);
   Post(shard, MessageArrived{from, *std::move(message)});
+}
+
+NodeNumber Node::NumberOf(int node) {
+  Process& process = *process_;
+  if (process.numbers_of != process.ring) {
+    process.numbers_of = process.ring;
+    process.numbers.assign(world_.nodes.size(), kNoNode);
+    for (const Member& member : process.ring->spec().members) {
+      const Node* named = world_.AtAddress(member.peer_address);
+      if (named == nullptr) continue;
+      process.numbers[static_cast<size_t>(named->index())] = member.number;
+    }
+  }
+  return process.numbers[static_cast<size_t>(node)];
 }
 
 // --- Client calls ---

@@ -179,6 +179,9 @@ class Node {
     RingEpoch epoch_offered = 0;
     RingEpoch epoch_confirmed = 0;
     std::shared_ptr<const Ring> ring;
+    // Members of `numbers_of`, by index in the world.
+    std::shared_ptr<const Ring> numbers_of;
+    std::vector<NodeNumber> numbers;
     uint64_t refused_at_bound = 0;
   };
   struct ArmedCrash {
@@ -188,7 +191,7 @@ class Node {
   };
 
   Time Now() const { return clocks_.At(world_.scheduler.now()); }
-  void Say(Trace::Kind kind, std::string text, int to = kWorldLane) const;
+  void Say(Trace::Kind kind, std::string text) const;
   // Runs `action` after `delay` if this run still lives; a frozen process does
   // it when it goes on.
   void Later(WorldTime delay, std::function<void()> action);
@@ -216,6 +219,8 @@ class Node {
   void BeginSync();
   void EndSync(uint64_t sequence, WorldTime began);
   void StartRead(int shard, ReadJob job);
+  // Its place in the trace.
+  size_t SayMessage(const DataMessage& message, int to) const;
   void SendData(std::vector<OutgoingMessage>& messages, size_t count);
   void ConfirmEpoch();
   void ReportLoad();
@@ -224,6 +229,8 @@ class Node {
   void Dial(LinkDial dial);
   void OnLinkClosed(LinkId link, absl::Status reason);
   void OnData(int from_node, const std::string& bytes);
+  // The member that node `node` of the world is; kNoNode if it is none.
+  NodeNumber NumberOf(int node);
   int ShardOfMessage(const DataMessage& message) const;
   int ShardOfCall(const ClientCall& call);
 

@@ -202,6 +202,11 @@ std::vector<Fault> PlanFaults(Random& random, int nodes, WorldTime length) {
   return faults;
 }
 
+void NumberFaults(Plan& plan) {
+  int number = 0;
+  for (Fault& fault : plan.faults) fault.number = number++;
+}
+
 }  // namespace
 
 SeededRandom RandomFor(uint64_t seed, Purpose purpose, uint64_t index) {
@@ -241,10 +246,10 @@ const char* NameOf(FaultKind kind) {
 }
 
 std::string Fault::ToString() const {
-  std::string out =
-      absl::StrFormat("%8.3f s %-17s n%d mask=%x for %.3f s amount=%d point=%d",
-                      at / 1e9, NameOf(kind), node, mask, duration / 1e9,
-                      amount, static_cast<int>(point));
+  std::string out = absl::StrFormat(
+      "%3d: %8.3f s %-17s n%d mask=%x for %.3f s amount=%d point=%d", number,
+      at / 1e9, NameOf(kind), node, mask, duration / 1e9, amount,
+      static_cast<int>(point));
   if (hammer > 0) {
     absl::StrAppendFormat(&out, " after %.3f s of writes to one key",
                           hammer / 1e9);
@@ -275,7 +280,7 @@ std::string Plan::ToString() const {
         keyspace.quorum == QuorumMode::kStrict ? "strict" : "sloppy");
   }
   for (const Fault& fault : faults) {
-    absl::StrAppend(&out, "  ", fault.ToString(), "\n");
+    absl::StrAppend(&out, "  fault ", fault.ToString(), "\n");
   }
   return out;
 }
@@ -315,6 +320,7 @@ Plan PlanOf(uint64_t seed) {
     fault.hammered = hammers.Next();
     fault.duration = TimeBetween(hammers, 5, 500) * kMillisecond;
   }
+  NumberFaults(plan);
   return plan;
 }
 
@@ -355,6 +361,7 @@ Plan BenchPlan(uint64_t seed, int operations) {
   }
   std::stable_sort(plan.faults.begin(), plan.faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  NumberFaults(plan);
   return plan;
 }
 

@@ -140,6 +140,7 @@ struct Fault {
   // Writes that a crash cuts apart are rare otherwise. 0: no such client.
   WorldTime hammer = 0;
   uint64_t hammered = 0;  // decides the key
+  int number = 0;         // in the whole plan of the seed, from 0
   std::string ToString() const;
 };
 

@@ -15,6 +15,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
@@ -35,6 +36,7 @@ std::string Encode(const SeedOutcome& outcome) {
   AppendFixed64(out, outcome.operations);
   AppendFixed64(out, outcome.answered_ok);
   AppendFixed64(out, static_cast<uint64_t>(outcome.simulated_seconds * 1000));
+  AppendBytes(out, absl::StrJoin(outcome.checks, "\n"));
   AppendBytes(out, absl::StrJoin(outcome.marks, "\n"));
   return out;
 }
@@ -50,6 +52,8 @@ SeedOutcome Decode(absl::string_view bytes) {
   outcome.operations = reader.Fixed64();
   outcome.answered_ok = reader.Fixed64();
   outcome.simulated_seconds = static_cast<double>(reader.Fixed64()) / 1000;
+  const absl::string_view checks = reader.Bytes();
+  if (!checks.empty()) outcome.checks = absl::StrSplit(checks, '\n');
   const absl::string_view marks = reader.Bytes();
   if (!marks.empty()) outcome.marks = absl::StrSplit(marks, '\n');
   RINGKV_CHECK(reader.Finished());
@@ -90,7 +94,7 @@ struct Worker {
       have += static_cast<size_t>(count);
     }
     const std::string bytes =
-        Encode(RunSeed(job.seed, job.twice != 0, options.check_every));
+        Encode(RunHere(PlanOf(job.seed), job.twice != 0, options.check_every));
     std::string framed;
     AppendFixed64(framed, bytes.size());
     framed += bytes;
@@ -127,22 +131,64 @@ std::string HowItEnded(int status) {
   return absl::StrCat("the run ended with exit code ", WEXITSTATUS(status));
 }
 
+SeedOutcome Died(uint64_t seed, int status) {
+  SeedOutcome outcome;
+  outcome.seed = seed;
+  outcome.failed = true;
+  outcome.check = "crash";
+  outcome.checks = {outcome.check};
+  outcome.text = absl::StrCat("    ", HowItEnded(status), "\n");
+  return outcome;
+}
+
 double Seconds() {
   return std::chrono::duration<double>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
+// The line that tells how far a run of many seeds is.
+class Progress {
+ public:
+  explicit Progress(bool wanted)
+      : wanted_(wanted), terminal_(isatty(STDERR_FILENO) == 1) {}
+
+  void Show(const std::string& text, double now) {
+    if (!Due(now)) return;
+    shown_ = now;
+    if (terminal_) {
+      std::fprintf(stderr, "\r\033[K%s ", text.c_str());
+    } else {
+      std::fprintf(stderr, "%s\n", text.c_str());
+    }
+    std::fflush(stderr);
+  }
+  bool Due(double now) const {
+    return wanted_ && now - shown_ >= (terminal_ ? 0.2 : kLineSeconds);
+  }
+  // Makes room for other output.
+  void Clear() const {
+    if (wanted_ && terminal_) std::fprintf(stderr, "\r\033[K");
+  }
+
+ private:
+  // In a log a line a minute is enough.
+  static constexpr double kLineSeconds = 60;
+
+  bool wanted_;
+  bool terminal_;
+  double shown_ = Seconds();
+};
+
 }  // namespace
 
-SeedOutcome RunSeed(uint64_t seed, bool twice, int check_every) {
+SeedOutcome RunHere(const Plan& plan, bool twice, int check_every) {
   ResetMarks();
   RunOptions options;
   options.check_every = check_every;
-  const Plan plan = PlanOf(seed);
   RunResult result = RunPlan(plan, options);
   SeedOutcome outcome;
-  outcome.seed = seed;
+  outcome.seed = plan.seed;
   outcome.hash = result.hash;
   outcome.operations = result.operations;
   outcome.answered_ok = result.answered_ok;
@@ -150,6 +196,7 @@ SeedOutcome RunSeed(uint64_t seed, bool twice, int check_every) {
   for (const Violation& violation : result.violations) {
     if (!outcome.failed) outcome.check = violation.check;
     outcome.failed = true;
+    outcome.checks.push_back(violation.check);
     absl::StrAppend(&outcome.text, "    ", violation.check, " ",
                     violation.key.empty() ? "" : violation.key + ": ",
                     violation.text, "\n");
@@ -168,11 +215,49 @@ SeedOutcome RunSeed(uint64_t seed, bool twice, int check_every) {
   return outcome;
 }
 
+SeedOutcome RunApart(const Plan& plan, int check_every) {
+  int up[2];
+  RINGKV_CHECK(pipe(up) == 0);
+  std::fflush(nullptr);
+  const pid_t pid = fork();
+  RINGKV_CHECK(pid >= 0);
+  if (pid == 0) {
+    close(up[0]);
+    WriteAll(up[1], Encode(RunHere(plan, false, check_every)));
+    _exit(0);
+  }
+  close(up[1]);
+  std::string bytes;
+  while (true) {
+    char chunk[65536];
+    const ssize_t count = read(up[0], chunk, sizeof(chunk));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    bytes.append(chunk, static_cast<size_t>(count));
+  }
+  close(up[0]);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Decode(bytes);
+  return Died(plan.seed, status);
+}
+
+std::string ProgressText(uint64_t done, uint64_t all, uint64_t failed,
+                         double seconds) {
+  std::string text =
+      absl::StrCat(done, " of ", all, " seeds, ", failed, " failed");
+  if (done == 0 || seconds <= 0) return text;
+  const double rate = static_cast<double>(done) / seconds;
+  absl::StrAppendFormat(&text, ", %.*f seeds/s, %.0f s left", rate < 10 ? 1 : 0,
+                        rate, static_cast<double>(all - done) / rate);
+  return text;
+}
+
 ManyResult RunMany(const ManyOptions& options) {
   signal(SIGPIPE, SIG_IGN);
   ManyResult result;
   const double began = Seconds();
-  double shown = began;
+  Progress progress(options.progress);
   size_t next = 0;
   std::vector<Worker> workers;
   bool stop = false;
@@ -195,7 +280,7 @@ ManyResult RunMany(const ManyOptions& options) {
     result.simulated_seconds += outcome.simulated_seconds;
     for (const std::string& mark : outcome.marks) ++result.marks[mark];
     if (outcome.failed) {
-      if (options.progress) std::fprintf(stderr, "\r%60s\r", "");
+      progress.Clear();
       std::printf("seed %llu fails (%s):\n%s    repeat: %s%llu\n",
                   static_cast<unsigned long long>(outcome.seed),
                   outcome.check.c_str(), outcome.text.c_str(),
@@ -232,12 +317,7 @@ ManyResult RunMany(const ManyOptions& options) {
         close(worker.from);
         close(worker.to);
         if (worker.busy) {
-          SeedOutcome outcome;
-          outcome.seed = worker.seed;
-          outcome.failed = true;
-          outcome.check = "crash";
-          outcome.text = absl::StrCat("    ", HowItEnded(status), "\n");
-          take(std::move(outcome));
+          take(Died(worker.seed, status));
         }
         worker = Spawn(options);
         give(worker);
@@ -255,14 +335,14 @@ ManyResult RunMany(const ManyOptions& options) {
       take(std::move(outcome));
       give(worker);
     }
-    if (options.progress && Seconds() - shown > 0.5) {
-      shown = Seconds();
-      std::fprintf(stderr, "\r%llu of %zu seeds, %zu failed, %.0f s ",
-                   static_cast<unsigned long long>(result.runs),
-                   options.seeds.size(), result.failures.size(), shown - began);
+    const double now = Seconds();
+    if (progress.Due(now)) {
+      progress.Show(ProgressText(result.runs, options.seeds.size(),
+                                 result.failures.size(), now - began),
+                    now);
     }
   }
-  if (options.progress) std::fprintf(stderr, "\r%60s\r", "");
+  progress.Clear();
   // All ends first: later workers hold copies of those of earlier ones.
   for (Worker& worker : workers) {
     close(worker.to);

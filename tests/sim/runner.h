@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/plan.h"
+
 namespace ringkv::sim {
 
 struct SeedOutcome {
@@ -16,6 +18,7 @@ struct SeedOutcome {
   bool failed = false;
   std::string check;  // of the first violation, or "crash", "determinism"
   std::string text;   // all violations, or how the process ended
+  std::vector<std::string> checks;  // of all violations
   uint64_t hash = 0;
   uint64_t operations = 0;
   uint64_t answered_ok = 0;
@@ -30,6 +33,8 @@ struct ManyOptions {
   int repeat_every = 0;  // every so many seeds run twice; 0: none
   int check_every = 1;
   bool stop_at_first = false;
+  // Tells on stderr how far it is: a line that is written over on a terminal,
+  // else a line now and then.
   bool progress = false;
   // How to run one seed again, up to the seed's number.
   std::string command;
@@ -47,8 +52,14 @@ struct ManyResult {
 
 ManyResult RunMany(const ManyOptions& options);
 
-// One seed, in this process.
-SeedOutcome RunSeed(uint64_t seed, bool twice, int check_every);
+// One plan in this process; `twice`: and once more, to compare the traces.
+SeedOutcome RunHere(const Plan& plan, bool twice, int check_every);
+// One plan in a process of its own.
+SeedOutcome RunApart(const Plan& plan, int check_every);
+
+// "120 of 500 seeds, 1 failed, 31 seeds/s, 12 s left": after `seconds`.
+std::string ProgressText(uint64_t done, uint64_t all, uint64_t failed,
+                         double seconds);
 
 }  // namespace ringkv::sim
 

@@ -51,7 +51,11 @@ class Simulation {
     world_.complain = [this](std::string text) {
       Complain("node", std::move(text));
     };
-    world_.processes_changed = [this] { NoteConnectivity(); };
+    node_states_.assign(plan.nodes.size(), RunStory::NodeState::kDown);
+    world_.processes_changed = [this] {
+      NoteConnectivity();
+      if (options_.keep_trace) NoteStates();
+    };
     world_.power_lost = [this](int node, WorldTime synced) {
       power_losses_.push_back({synced, scheduler_.now()});
     };
@@ -90,6 +94,7 @@ class Simulation {
     result.simulated = scheduler_.now();
     result.violations = std::move(violations_);
     result.records = trace_.records();
+    if (options_.keep_trace) Tell(result.story);
     return result;
   }
 
@@ -99,7 +104,10 @@ class Simulation {
 
   void Say(Trace::Kind kind, std::string text) {
     if (!trace_.readable()) return;
-    trace_.Say({scheduler_.now(), kWorldLane, kind, std::move(text)});
+    trace_.Say({.nanos = scheduler_.now(),
+                .lane = kWorldLane,
+                .kind = kind,
+                .text = std::move(text)});
   }
 
   void Complain(const char* check, std::string text, std::string key = "") {
@@ -222,6 +230,7 @@ class Simulation {
     NoteConnectivity();
     workload_ = std::make_unique<Workload>(world_, ring_);
     const WorldTime begin = scheduler_.now();
+    story_.work_began = begin;
     for (const Fault& fault : plan_.faults) {
       scheduler_.At(begin + fault.at, [this, &fault] {
         if (!healed_) Inject(fault);
@@ -345,6 +354,7 @@ class Simulation {
   void Heal() {
     Say(Trace::Kind::kFault, "the faults stop");
     healed_ = true;
+    story_.healed = scheduler_.now();
     for (size_t i = 0; i < undos_.size(); ++i) RunUndo(i);
     network_.Heal();
     for (const auto& node : world_.nodes) {
@@ -835,6 +845,34 @@ class Simulation {
                       });
   }
 
+  void NoteStates() {
+    // The first processes begin while the world is still made.
+    for (size_t i = 0; i < world_.nodes.size(); ++i) {
+      const Node& node = *world_.nodes[i];
+      const RunStory::NodeState state = !node.up() ? RunStory::NodeState::kDown
+                                        : node.frozen()
+                                            ? RunStory::NodeState::kFrozen
+                                            : RunStory::NodeState::kUp;
+      if (state == node_states_[i]) continue;
+      node_states_[i] = state;
+      story_.changes.push_back({scheduler_.now(), static_cast<int>(i), state});
+    }
+  }
+
+  void Tell(RunStory& story) {
+    story = std::move(story_);
+    if (workload_ != nullptr) story.operations = workload_->recorded();
+    for (const auto& [key, read] : final_reads_) {
+      Recorded recorded;
+      recorded.space = key.first;
+      recorded.key = key.second;
+      recorded.operation = read;
+      recorded.operation.client = -1;  // nor has it one node
+      recorded.node = -1;
+      story.final_reads.push_back(std::move(recorded));
+    }
+  }
+
   void NoteConnectivity(bool surely = false) {
     if (world_.nodes.size() != plan_.nodes.size()) return;
     connectivity_.Note(scheduler_.now(), network_, world_, surely);
@@ -855,6 +893,8 @@ class Simulation {
   bool healed_ = false;
   int calls_out_ = 0;
   std::vector<Violation> violations_;
+  std::vector<RunStory::NodeState> node_states_;
+  RunStory story_;
 
   std::vector<std::pair<int, int>> todo_;
   std::map<std::pair<int, int>, Operation> final_reads_;

@@ -12,6 +12,7 @@
 #include "tests/sim/key_checker.h"
 #include "tests/sim/plan.h"
 #include "tests/sim/trace.h"
+#include "tests/sim/workload.h"
 
 namespace ringkv::sim {
 
@@ -19,6 +20,21 @@ struct RunOptions {
   bool live_trace = false;  // print lines as they happen
   bool keep_trace = false;  // keep records for a timeline
   int check_every = 1;      // turns of a loop between checks of its invariants
+};
+
+// What a timeline shows beside the records of the trace.
+struct RunStory {
+  enum class NodeState : uint8_t { kDown, kUp, kFrozen };
+  struct Change {
+    WorldTime at = 0;
+    int node = 0;
+    NodeState state = NodeState::kDown;
+  };
+  WorldTime work_began = 0;
+  WorldTime healed = 0;  // the faults stopped
+  std::vector<Change> changes;
+  std::vector<Recorded> operations;   // by id
+  std::vector<Recorded> final_reads;  // of all replicas
 };
 
 struct RunResult {
@@ -31,7 +47,9 @@ struct RunResult {
   uint64_t unknown = 0;
   WorldTime simulated = 0;
   std::vector<Violation> violations;
-  std::vector<Trace::Record> records;  // with keep_trace
+  // With keep_trace:
+  std::vector<Trace::Record> records;
+  RunStory story;
 };
 
 RunResult RunPlan(const Plan& plan, const RunOptions& options);

@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -34,8 +36,13 @@ class Trace {
     int lane = kWorldLane;
     Kind kind = Kind::kFault;
     std::string text;
-    int to = kWorldLane;  // of a message: the lane it goes to
+    // Of a message:
+    int to = kWorldLane;   // the lane it goes to
+    std::string key;       // keyspace/key; empty if it is of none or unknown
+    int64_t arrived = -1;  // nanos; -1: never
   };
+  // What Say() answers for a record that is not kept.
+  static constexpr size_t kNotKept = SIZE_MAX;
 
   // With `live`, lines are printed as they come, so that a run that dies shows
   // how it got there. With `keep`, records are kept for a timeline.
@@ -51,7 +58,15 @@ class Trace {
   }
   void Mix(absl::string_view bytes);
 
-  void Say(Record record);
+  // Its place among the records, or kNotKept.
+  size_t Say(Record record);
+  // The message of record `place` is there; the first time counts.
+  void Arrived(size_t place, int64_t nanos);
+
+  // Replies do not name the key that they are about: a request of `lane` tells
+  // it. Empty if none did.
+  void NoteRequest(int lane, uint64_t operation, std::string key);
+  std::string KeyOfRequest(int lane, uint64_t operation) const;
 
   uint64_t hash() const { return hash_; }
   uint64_t events() const { return events_; }
@@ -63,6 +78,7 @@ class Trace {
   uint64_t hash_ = 0x5be0cd19137e2179;
   uint64_t events_ = 0;
   std::vector<Record> records_;
+  std::map<std::pair<int, uint64_t>, std::string> requests_;
 };
 
 // "n3", "c2" or "world".

@@ -76,8 +76,10 @@ int Workload::KeyOfName(absl::string_view name) const {
 }
 
 void Workload::Say(const Client& client, std::string text) {
-  world_.trace.Say({world_.scheduler.now(), ClientLane(client.index),
-                    Trace::Kind::kClient, std::move(text)});
+  world_.trace.Say({.nanos = world_.scheduler.now(),
+                    .lane = ClientLane(client.index),
+                    .kind = Trace::Kind::kClient,
+                    .text = std::move(text)});
 }
 
 WorldTime Workload::ClientDelay(Client& client) {
