@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/mark.h"
 #include "membership/control/control_impl.h"
 
 namespace ringkv {
@@ -163,6 +164,8 @@ void Control::Impl::UpdateLiveness(Peer& peer) {
       Log(LogLevel::kInfo, absl::StrCat(Called(peer), " is draining"));
       return;
     }
+    if (heard && !peer.beat->hears_you)
+      RINGKV_MARK("peer-does-not-hear-this-node");
     peer.damping.WentDown(time_.now);
     const char* why = !peer.IsUp(LinkKind::kControl) ? "its stream ended"
                       : !heard                       ? "it is silent"
@@ -175,6 +178,8 @@ void Control::Impl::UpdateLiveness(Peer& peer) {
   if (peer.alive ||
       time_.now - *peer.well_since <
           peer.damping.Hold(time_.now, options_.heartbeat_interval)) {
+    if (!peer.alive && peer.down_since.has_value())
+      RINGKV_MARK("flapping-peer-held-back");
     return;
   }
   peer.alive = true;
@@ -202,6 +207,7 @@ void Control::Impl::TickHeartbeats() {
                                ? std::max(control.since, peer.last_beat)
                                : control.since;
       if (now - last >= options_.close_after) {
+        RINGKV_MARK("silent-streams-closed");
         Log(LogLevel::kInfo,
             absl::StrCat("closing the streams to ", Called(peer),
                          ": silent for ", Seconds(now - last)));
@@ -210,6 +216,7 @@ void Control::Impl::TickHeartbeats() {
     } else if (data.state == Stream::State::kUp &&
                now - data.since >= options_.close_after &&
                now - control.since >= options_.close_after) {
+      RINGKV_MARK("data-stream-without-control");
       DropStream(peer, LinkKind::kData, /*close=*/true);
     }
     UpdateLiveness(peer);
@@ -264,6 +271,7 @@ void Control::Impl::UpdateViews() {
     if (clock_ok) {
       Log(LogLevel::kInfo, "the clock of this node is near its peers' again");
     } else {
+      RINGKV_MARK("clock-ahead-of-peers");
       Log(LogLevel::kError,
           absl::StrCat("the clock of this node is more than ",
                        Seconds(options_.max_clock_drift),

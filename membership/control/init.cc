@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/mark.h"
 #include "base/status.h"
 #include "membership/control/control_impl.h"
 #include "membership/control/meta.h"
@@ -253,6 +254,7 @@ void Control::Impl::EndInitAttempt(std::string reason) {
     }
   }
   if (pledge_.has_value() && pledge_->initiator == id_) ReleasePledge();
+  RINGKV_MARK("init-attempt-ends");
   run.phase = InitRun::Phase::kWaiting;
   run.init = ClusterId();
   run.nodes.clear();
@@ -311,6 +313,7 @@ void Control::Impl::TickInit() {
                                            : run.last_refusal)));
       }
       if (run.phase == InitRun::Phase::kVoting && run.phase_end <= now) {
+        RINGKV_MARK("init-vote-lacking");
         std::vector<std::string> silent;
         for (const NodeId& id : run.nodes) {
           const Peer* const peer = FindPeer(id);
@@ -378,6 +381,7 @@ void Control::Impl::Take(Peer& peer, const InitPrepare& prepare) {
         pledge_->initiator == peer.id && (pledge_->initiator_start_id != run ||
                                           pledge_->sequence < prepare.sequence);
     if (!superseded) return refuse(PledgedText());
+    RINGKV_MARK("pledge-superseded");
   }
   if (!pledge_.has_value() || pledge_->init != prepare.init) {
     pledge_ = InitPledge{prepare.init, peer.id, peer.facts->peer_address, run,

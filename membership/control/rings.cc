@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/mark.h"
 #include "base/planted.h"
 #include "base/status.h"
 #include "membership/control/control_impl.h"
@@ -45,12 +46,14 @@ void Control::Impl::Handle(const RingWanted& event) {
 
 void Control::Impl::Take(Peer& peer, const RingFetch& fetch) {
   if (ring_ == nullptr || ring_->epoch() <= fetch.have_epoch) return;
+  RINGKV_MARK("ring-fetched");
   Send(peer, Decided());
 }
 
 void Control::Impl::Take(Peer& peer, const RingDecided& decided) {
   if (decided.epoch <= learning_ ||
       (ring_ != nullptr && decided.epoch <= ring_->epoch())) {
+    RINGKV_MARK("known-epoch-told-again");
     return;
   }
   const auto reject = [&](absl::string_view why) {
@@ -189,12 +192,16 @@ void Control::Impl::OnPrepare(NodeNumber from, const PaxosPrepare& prepare) {
   promise.epoch = prepare.epoch;
   promise.ballot = prepare.ballot;
   if (prepare.epoch == ring_->epoch() + 1) {
-    if (!MayVote()) return;
+    if (!MayVote()) {
+      RINGKV_MARK("may-not-vote-yet");
+      return;
+    }
     const AcceptorState before = acceptor_.state();
     promise = acceptor_.OnPrepare(prepare);
     if (!(acceptor_.state() == before)) PersistAcceptor();
   }
   // Otherwise a refusal whose known_epoch tells the proposer what it missed.
+  if (prepare.epoch <= ring_->epoch()) RINGKV_MARK("proposal-for-a-past-epoch");
   promise.known_epoch = ring_->epoch();
   AfterSync([this, from, promise = std::move(promise)]() mutable {
     SendToMember(from, std::move(promise));
@@ -364,6 +371,7 @@ void Control::Impl::ProposeNext() {
     PendingChange& change = changes_.front();
     absl::StatusOr<RingSpec> next = ApplyChange(change.change, ring_->spec());
     if (next.ok() && next->epoch == ring_->epoch()) {
+      RINGKV_MARK("change-is-made-already");
       AnswerChange(change);  // it is so already
       changes_.pop_front();
       continue;
@@ -433,11 +441,13 @@ void Control::Impl::SettleChanges() {
       it = changes_.erase(it);
     } else if (known || !change.value_sent) {
       // Another change came first: propose again on top of it.
+      RINGKV_MARK("epoch-decided-by-another");
       change.proposal = ProposalId();
       change.proposed_for = 0;
       change.value_sent = false;
       ++it;
     } else {
+      RINGKV_MARK("change-outcome-unknown");
       Refuse(
           change.call,
           absl::AbortedError(absl::StrCat(
@@ -464,6 +474,7 @@ void Control::Impl::TickRings() {
       ++it;
       continue;
     }
+    RINGKV_MARK("change-out-of-time");
     const bool current =
         proposer_.has_value() && proposer_->own().id == it->proposal;
     if (it->value_sent) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/mark.h"
 #include "membership/epochs/voters.h"
 
 namespace ringkv {
@@ -65,6 +66,7 @@ void Proposer::OnPromise(NodeNumber from, const PaxosPromise& promise,
   if (!promise.granted) return Refused(promise.promised, now);
   if (!granted_.insert(from).second) return;
   if (promise.accepted > highest_accepted_) {
+    RINGKV_MARK("accepted-value-taken-over");
     highest_accepted_ = promise.accepted;
     value_ = promise.value;
   }
@@ -95,6 +97,7 @@ void Proposer::Refused(const Ballot& promised, Instant now) {
   if (promised.round > round_ && promised.round < (uint64_t{1} << 48)) {
     round_ = promised.round;
   }
+  RINGKV_MARK("ballot-refused");
   phase_ = Phase::kWaiting;
   refusals_ = std::min(refusals_ + 1, 5);
   // The range doubles, so that of any number of rivals one soon runs

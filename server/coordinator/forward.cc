@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/mark.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
 
@@ -90,8 +91,10 @@ void ForwardCoordinator::OnReply(NodeNumber from, DataBody& body,
   // Refused before anything was done: the next one may have it.
   absl::StrAppend(&refusals_, refusals_.empty() ? "" : ", ", "node ",
                   ToInt(from), " ", ReplyCodeText(reply->code));
+  RINGKV_MARK("forward-tries-another");
   if (reply->code == ReplyCode::kStaleRing) core_.WantRing(from);
   if (reply->code == ReplyCode::kWrongStart && only_ != kNoNode) {
+    RINGKV_MARK("forward-repeat-meets-restart");
     return Fail("the node that this was first handed to has restarted", true);
   }
   if (waiting_.empty() && !HandOn()) {
@@ -105,8 +108,10 @@ void ForwardCoordinator::OnPeersChanged() {
   });
   if (lost == 0 || !waiting_.empty()) return;
   if (!Repeatable()) {
+    RINGKV_MARK("forwarded-put-lost-its-node");
     return Fail("the node that this was handed to went down", true);
   }
+  RINGKV_MARK("forwarded-get-lost-its-node");
   if (!HandOn()) Fail("no other replica can be reached", false);
 }
 
@@ -128,6 +133,7 @@ void ForwardCoordinator::OnTimer() {
     return Fail("the deadline has come", !Repeatable());
   }
   if (Repeatable() && HandOn()) {
+    RINGKV_MARK("forward-hedged");
     ++core_.stats().hedged_reads;
     return;
   }

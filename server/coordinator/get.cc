@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/mark.h"
 #include "base/planted.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
@@ -118,6 +119,7 @@ bool GetCoordinator::AskNextFallback() {
   }
   for (NodeNumber node : fallbacks_) {
     if (asked_.contains(node) || !core_.IsAlive(node)) continue;
+    RINGKV_MARK("read-asks-stand-in");
     Ask(node, /*home=*/false, missing, ReadKind::kFull);
     return true;
   }
@@ -153,11 +155,15 @@ void GetCoordinator::OnReply(NodeNumber from, DataBody& body, Release release) {
   if (reply == nullptr || it == asked_.end()) return;
   Asked& asked = it->second;
   // A late digest after the full value was asked for, or an answer twice.
-  if (reply->kind != asked.kind || asked.answered || merged_) return;
+  if (reply->kind != asked.kind || asked.answered || merged_) {
+    if (reply->kind != asked.kind) RINGKV_MARK("late-digest-ignored");
+    return;
+  }
   if (reply->code != ReplyCode::kOk) {
     asked.failed = true;
     asked.code = reply->code;
     if (reply->code == ReplyCode::kStaleRing) {
+      RINGKV_MARK("stale-ring-amid-get");
       waits_for_ring_ = true;
       core_.WantRing(from);
       return;
@@ -196,6 +202,7 @@ void GetCoordinator::Evaluate() {
       if (!asked.answered) continue;
       if (!counted.insert(home ? node : asked.stands_for).second &&
           !asked.found) {
+        RINGKV_MARK("stand-in-beside-its-replica");
         continue;
       }
       answers.push_back({home, asked.found});
@@ -220,6 +227,7 @@ void GetCoordinator::Evaluate() {
           ArmTimer();
           return;
         }
+        RINGKV_MARK("get-has-nobody-left");
         FailUnavailable("no more replicas to ask");
       }
     }
@@ -232,6 +240,7 @@ void GetCoordinator::Evaluate() {
   for (const auto& [digest, node] : differing) {
     if (in_full.contains(digest)) continue;
     complete = false;
+    RINGKV_MARK("differing-object-fetched");
     Ask(node, /*home=*/true, kNoNode, ReadKind::kFull);
   }
   if (complete) return Merge();
@@ -292,12 +301,14 @@ void GetCoordinator::Repair() {
           std::find(stale.begin(), stale.end(), node) != stale.end()) {
         continue;
       }
+      RINGKV_MARK("write-back-to-unasked-replica");
       stale.push_back(node);
       ++expected;
     }
   }
   for (NodeNumber node : stale) {
     if (!repairs_sent_.insert(node).second) continue;
+    RINGKV_MARK("read-repair-sent");
     ++core_.stats().read_repairs;
     WriteRequest repair;
     repair.operation = id();
@@ -319,6 +330,7 @@ void GetCoordinator::MaybeFinish() {
   if (need_.strict && !result_.empty() &&
       !Planted("strict-answer-before-write-back") &&
       holders_.size() < need_.holders) {
+    RINGKV_MARK("strict-read-awaits-write-back");
     ArmTimer();
     return;
   }
@@ -435,10 +447,12 @@ void GetCoordinator::OnTimer() {
   if (core_.now() >= AnswerBy(started_, deadline_)) {
     if (cancelled_) return core_.End(*this);
     if (merged_) {
+      RINGKV_MARK("strict-read-write-back-too-late");
       return Fail(absl::UnavailableError(absl::StrCat(
           "strict read: the value is held by ", holders_.size(), " of ",
           need_.holders, " replicas that must hold it before it is shown")));
     }
+    RINGKV_MARK("get-deadline-without-quorum");
     return FailUnavailable("the deadline has come");
   }
   if (!merged_ && core_.now() >= hedge_at_) {
@@ -451,7 +465,10 @@ void GetCoordinator::OnTimer() {
       asked_more = true;
       break;
     }
-    if (asked_more || AskNextFallback()) ++core_.stats().hedged_reads;
+    if (asked_more || AskNextFallback()) {
+      RINGKV_MARK("get-hedged");
+      ++core_.stats().hedged_reads;
+    }
   }
   ArmTimer();
 }
@@ -468,6 +485,7 @@ void GetCoordinator::OnPeersChanged() {
   for (auto& [node, asked] : asked_) {
     if (!asked.answered && !asked.failed && !core_.IsAlive(node)) {
       asked.failed = true;
+      RINGKV_MARK("reader-went-down-amid-get");
       asked.code = ReplyCode::kExpired;
       lost = true;
     }
@@ -484,6 +502,7 @@ void GetCoordinator::OnRing() {
 }
 
 void GetCoordinator::OnCancelled(CallId call) {
+  RINGKV_MARK("get-cancelled");
   cancelled_ = true;
   core_.End(*this);
 }

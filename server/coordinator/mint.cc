@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/mark.h"
 #include "base/planted.h"
 #include "base/status.h"
 
@@ -45,8 +46,10 @@ absl::StatusOr<Stamp> DrawStamp(const MintInput& input, HlcTimestamp floor,
   ASSIGN_OR_RETURN(HlcTimestamp now,
                    hlc.Now(input.wall, floor_is_near ? floor : kNeverHlc));
   if (!floor_is_near) {
+    RINGKV_MARK("stamp-far-ahead-followed");
     now = HlcTimestamp{std::max(ToInt(now), ToInt(floor) + 1)};
   } else if (HlcMillis(now) > HlcMillis(limit) + 1) {
+    RINGKV_MARK("clock-too-far-behind");
     return absl::UnavailableError(absl::StrCat(
         "this node's clock is ", HlcMillis(now) - input.wall.millis(),
         " ms behind what it has seen, the limit is ",
@@ -69,6 +72,7 @@ Dot NextDot(const MintInput& input, const Local& local, Random& random) {
     dot.counter = local.own->counter + 1;
     return dot;
   }
+  if (local.own.has_value()) RINGKV_MARK("actor-begins-anew");
   dot.actor.birth = random.Next();
   dot.counter = 1;
   if (Planted("actor-from-clock") && local.object.has_value()) {
@@ -144,6 +148,7 @@ absl::StatusOr<Minted> MintWrite(const MintInput& input,
   } else {
     // A write that lost says so even where a tombstone won, which is no
     // sibling.
+    if (lost) RINGKV_MARK("lww-write-lost");
     const size_t others = object.siblings.size() - (lost ? 0 : written);
     minted.write.answer.unresolved_siblings =
         static_cast<uint32_t>(std::max<size_t>(others, 1));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/mark.h"
 #include "base/planted.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
@@ -134,6 +135,7 @@ void PutCoordinator::BeginReading() {
   }
   if (reads_sent_.size() < reads_needed_) {
     if (reading_must_reach_) {
+      RINGKV_MARK("strict-put-lacks-readers");
       std::vector<std::string> down;
       for (NodeNumber node : ring_->PreferenceList(*keyspace_, token_)) {
         if (core_.IsAlive(node)) continue;
@@ -152,10 +154,15 @@ void PutCoordinator::BeginReading() {
         [this](NodeNumber node) { return node == core_.self(); });
     for (NodeNumber node : fallbacks) {
       if (reads_sent_.size() >= reads_needed_) break;
-      if (core_.IsAlive(node)) AskContext(node, /*from_hints=*/true);
+      if (!core_.IsAlive(node)) continue;
+      RINGKV_MARK("context-read-from-stand-in");
+      AskContext(node, /*from_hints=*/true);
     }
   }
-  if (reads_sent_.empty()) return Mint();
+  if (reads_sent_.empty()) {
+    RINGKV_MARK("context-read-of-nobody");
+    return Mint();
+  }
   ArmTimer();
 }
 
@@ -184,24 +191,28 @@ bool PutCoordinator::AskContextOfAnother() {
 
 void PutCoordinator::FinishReading() {
   if (reading_must_reach_ && reads_answered_ < reads_needed_) {
+    RINGKV_MARK("strict-context-read-failed");
     return AnswerError(absl::UnavailableError(absl::StrCat(
         "write quorum not reached: a strict write reads its context first: "
         "required ",
         reads_needed_, " of ", need_.n, ", received ", reads_answered_,
         "; nothing was written")));
   }
+  if (reads_answered_ < reads_needed_) RINGKV_MARK("context-read-incomplete");
   Mint();
 }
 
 void PutCoordinator::Mint() {
   state_ = State::kMinting;
   if (core_.now() >= deadline_) {
+    RINGKV_MARK("mint-past-deadline");
     return AnswerError(absl::DeadlineExceededError(
         "the deadline came before anything was written"));
   }
   const bool is_replica = ring_->IsReplica(*keyspace_, token_, core_.self());
   if (!is_replica) {
     // A stand-in begins a new actor for each put, on top of nothing.
+    RINGKV_MARK("stand-in-mints");
     MintOn(ReadResult{}, false);
     return;
   }
@@ -336,7 +347,9 @@ void PutCoordinator::AssignStandIns() {
   if (done == orphans.size()) return;
   // No other node is left: a node that has the object anyway keeps the rest,
   // for delivery only.
+  RINGKV_MARK("own-hint-kept");
   own_hint_asked_ = true;
+  if (orphans.size() - done > 1) RINGKV_MARK("hint-for-several-targets");
   ask(core_.self(), {orphans.begin() + done, orphans.end()});
 }
 
@@ -348,6 +361,7 @@ void PutCoordinator::OnReply(NodeNumber from, DataBody& body, Release release) {
       return;
     }
     if (read->code == ReplyCode::kStaleRing) {
+      RINGKV_MARK("stale-ring-amid-context-read");
       waits_for_ring_ = true;
       core_.WantRing(from);
       return ArmTimer();
@@ -368,6 +382,7 @@ void PutCoordinator::OnReply(NodeNumber from, DataBody& body, Release release) {
     if (ok) {
       ++reads_answered_;
     } else {
+      RINGKV_MARK("context-read-tries-another");
       AskContextOfAnother();
     }
     if (reads_answered_ >= reads_needed_ || reads_sent_.empty()) {
@@ -390,6 +405,7 @@ void PutCoordinator::OnWriteReply(NodeNumber from, const WriteReply& reply,
       it != replicas_.end() && it->second.sent && !it->second.acked &&
       !(from == core_.self() && own_hint_asked_ && it->second.failed);
   if (reply.code == ReplyCode::kStaleRing) {
+    RINGKV_MARK("stale-ring-amid-put");
     waits_for_ring_ = true;
     core_.WantRing(from);
     return ArmTimer();
@@ -418,17 +434,23 @@ void PutCoordinator::OnWriteReply(NodeNumber from, const WriteReply& reply,
         if (reply.code == ReplyCode::kOk) replica.hinted = true;
       }
     }
-    if (targets.empty()) return;
+    if (targets.empty()) {
+      RINGKV_MARK("late-stand-in-ack-ignored");
+      return;
+    }
     if (reply.code == ReplyCode::kOk) {
       if (from == core_.self()) release_ = std::max(release_, release);
       std::vector<NodeNumber>& held = hint_acks_[from];
       held.insert(held.end(), targets.begin(), targets.end());
     } else if (from == core_.self()) {
       // Not even here: the range is left to repair.
+      RINGKV_MARK("no-hint-kept");
       for (NodeNumber node : targets) {
         replicas_[node].hinted = true;
         replicas_[node].reason += "; no hint was kept";
       }
+    } else {
+      RINGKV_MARK("stand-in-refuses-hint");
     }
   }
   AssignStandIns();
@@ -447,6 +469,7 @@ uint32_t PutCoordinator::Acks(uint32_t* from_replicas,
   for (const auto& [holder, targets] : hint_acks_) {
     if (replicas_.contains(holder) && replicas_.at(holder).acked &&
         !Planted("stand-in-counted-twice")) {
+      RINGKV_MARK("replica-and-stand-in-count-once");
       continue;  // counted already; its hints serve delivery only
     }
     ++*from_stand_ins;
@@ -472,7 +495,10 @@ void PutCoordinator::Evaluate() {
         hope = hope || (replica.sent && !replica.acked && replica.failed &&
                         replica.code == ReplyCode::kOk && core_.IsAlive(node));
       }
-      if (!hope) AnswerUnavailable("nobody else is left to ask");
+      if (!hope) {
+        RINGKV_MARK("put-has-nobody-left");
+        AnswerUnavailable("nobody else is left to ask");
+      }
     }
   }
   MaybeEnd();
@@ -615,7 +641,10 @@ void PutCoordinator::OnTimer() {
       return FinishReading();
     }
     if (core_.now() >= read_until_) return FinishReading();
-    if (core_.now() >= hedge_at_) AskContextOfAnother();
+    if (core_.now() >= hedge_at_) {
+      RINGKV_MARK("context-read-hedged");
+      AskContextOfAnother();
+    }
     return ArmTimer();
   }
   if (answered_ && waits_for_ring_) return core_.End(*this);
@@ -624,6 +653,7 @@ void PutCoordinator::OnTimer() {
       return AnswerError(absl::DeadlineExceededError(
           "the deadline came before anything was written"));
     }
+    RINGKV_MARK("put-deadline-amid-distribution");
     AnswerUnavailable("the deadline has come");
     if (waits_for_ring_) return core_.End(*this);
   }
@@ -632,6 +662,7 @@ void PutCoordinator::OnTimer() {
     if (replica.acked || replica.hinted) continue;
     if (replica.sent && !replica.failed) {
       if (core_.now() >= replica.sent_at + HintAfter(node)) {
+        RINGKV_MARK("replica-overdue");
         replica.failed = true;
         replica.reason =
             absl::StrCat("gave no answer in ",
@@ -640,6 +671,7 @@ void PutCoordinator::OnTimer() {
     } else if (replica.asked_stand_in != kNoNode &&
                core_.now() >= replica.stand_in_sent_at + kStandInPatience &&
                replica.asked_stand_in != core_.self()) {
+      RINGKV_MARK("stand-in-overdue");
       replica.asked_stand_in = kNoNode;
     }
   }
@@ -652,6 +684,7 @@ void PutCoordinator::OnPeersChanged() {
     const size_t lost = std::erase_if(reads_sent_, [this](const auto& sent) {
       return !core_.IsAlive(sent.first);
     });
+    if (lost > 0) RINGKV_MARK("reader-went-down-amid-put");
     for (size_t i = 0; i < lost; ++i) AskContextOfAnother();
     if (reads_sent_.empty()) FinishReading();
     return;
@@ -661,12 +694,14 @@ void PutCoordinator::OnPeersChanged() {
   for (auto& [node, replica] : replicas_) {
     if (replica.acked) continue;
     if (replica.sent && !replica.failed && !core_.IsAlive(node)) {
+      RINGKV_MARK("replica-went-down-amid-put");
       replica.failed = true;
       replica.reason = "went down";
       lost = true;
     }
     if (replica.asked_stand_in != kNoNode &&
         !core_.IsAlive(replica.asked_stand_in)) {
+      RINGKV_MARK("stand-in-went-down-amid-put");
       replica.asked_stand_in = kNoNode;
       lost = true;
     }
@@ -691,11 +726,13 @@ void PutCoordinator::OnRing() {
     return;
   }
   // Nothing gathered under the older ring counts; the dot stays.
+  RINGKV_MARK("put-begins-anew-in-newer-ring");
   Begin();
 }
 
 void PutCoordinator::OnCancelled(CallId call) {
   // The write goes on; only nobody waits for its answer.
+  RINGKV_MARK("put-goes-on-without-its-client");
   std::erase_if(waiters_,
                 [call](const Waiter& waiter) { return waiter.call == call; });
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/mark.h"
 #include "base/planted.h"
 
 namespace ringkv {
@@ -102,6 +103,8 @@ uint32_t CountReadAnswers(const std::vector<ReadAnswerKind>& answers) {
     }
   }
   if (Planted("fallback-nothing-is-answer")) return home + hints + nothing;
+  if (home + hints == 0 && nothing > 0)
+    RINGKV_MARK("nothing-from-fallbacks-alone");
   return home + hints > 0 ? home + hints + nothing : 0;
 }
 

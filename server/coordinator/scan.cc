@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/coding.h"
+#include "base/mark.h"
 #include "base/planted.h"
 #include "base/status.h"
 #include "base/token.h"
@@ -122,6 +123,7 @@ void ScanCoordinator::OnReply(NodeNumber from, DataBody& body,
   auto* reply = std::get_if<RangeReply>(&body);
   if (reply == nullptr || waiting_.erase(from) == 0) return;
   if (reply->code == ReplyCode::kStaleRing) {
+    RINGKV_MARK("stale-ring-amid-scan");
     waits_for_ring_ = true;
     core_.WantRing(from);
     return;
@@ -141,6 +143,7 @@ void ScanCoordinator::OnPeersChanged() {
       ++it;
       continue;
     }
+    RINGKV_MARK("scan-lost-a-node");
     failed_[*it] = "went down";
     it = waiting_.erase(it);
     lost = true;
@@ -171,6 +174,7 @@ absl::Status ScanCoordinator::CheckCovered(bool to_the_end, Token end) const {
       }
     }
     if (answered >= required_) return absl::OkStatus();
+    RINGKV_MARK("scan-quorum-not-reached");
     return absl::UnavailableError(absl::StrCat(
         "scan quorum not reached for the tokens up to ",
         absl::Hex(ring_->SegmentEnd(segment), absl::kZeroPad16), ": required ",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mark.h"
 #include "base/planted.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
@@ -161,6 +162,7 @@ void HandoffTarget::Delivered(bool kept) {
 
 void HandoffTarget::OnTimer() {
   if (!Deliverable()) {
+    RINGKV_MARK("handoff-gives-up");
     queue_.clear();
     complete_ = true;
     if (in_flight_ == 0 && !fetching_) {
@@ -223,12 +225,14 @@ void HintDelivery::Loaded(const ReadResult& found) {
   if (is_replica && core_.IsAlive(target_)) {
     waiting_.insert(target_);
   } else if (!is_replica || aged) {
+    RINGKV_MARK("hint-for-what-became-no-replica");
     for (NodeNumber node : core_.ring()->PreferenceList(*keyspace, token_)) {
       if (core_.IsAlive(node)) waiting_.insert(node);
     }
     needed_ = core_.ring()->EffectiveW(*keyspace);
     if (waiting_.size() < needed_) return Finish(true);
   } else {
+    RINGKV_MARK("hint-target-away-again");
     return Finish(true);
   }
   budget_->Take(record->object.size() * waiting_.size() + 64);
@@ -254,7 +258,10 @@ void HintDelivery::OnReply(NodeNumber from, DataBody& body, Release release) {
   } else if (reply->code == ReplyCode::kStaleRing) {
     core_.WantRing(from);
   }
-  if (acked_.size() + waiting_.size() < needed_) Finish(true);
+  if (acked_.size() + waiting_.size() < needed_) {
+    RINGKV_MARK("hint-kept-after-refusal");
+    Finish(true);
+  }
 }
 
 void HintDelivery::Remove() {
@@ -266,6 +273,9 @@ void HintDelivery::Remove() {
                absl::StatusOr<bool> removed = core.hints().RemoveTarget(
                    batch, found, self->keyspace_, self->token_, self->key_,
                    self->target_, self->digest_);
+               if (removed.ok() && !*removed) {
+                 RINGKV_MARK("hint-changed-amid-delivery");
+               }
                if (!removed.ok()) {
                  ++core.stats().corrupt_reads;
                } else if (*removed) {
@@ -285,14 +295,20 @@ void HintDelivery::Finish(bool kept) {
   }
 }
 
-void HintDelivery::OnTimer() { Finish(true); }
+void HintDelivery::OnTimer() {
+  RINGKV_MARK("delivery-timed-out");
+  Finish(true);
+}
 
 void HintDelivery::OnPeersChanged() {
   if (waiting_.empty()) return;
   for (NodeNumber node : std::set<NodeNumber>(waiting_)) {
     if (!core_.IsAlive(node)) waiting_.erase(node);
   }
-  if (acked_.size() + waiting_.size() < needed_) Finish(true);
+  if (acked_.size() + waiting_.size() < needed_) {
+    RINGKV_MARK("target-went-down-amid-delivery");
+    Finish(true);
+  }
 }
 
 }  // namespace ringkv

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/mark.h"
 #include "base/planted.h"
 #include "base/token.h"
 
@@ -66,6 +67,7 @@ void HandleRead(ShardCore& core, NodeNumber from, RingEpoch epoch,
     reply.code = ReplyCode::kNotReplica;
   }
   if (request.remaining <= absl::ZeroDuration()) {
+    RINGKV_MARK("read-expired-on-arrival");
     ++core.stats().expired_dropped;
     reply.code = ReplyCode::kExpired;
   }
@@ -81,6 +83,7 @@ void HandleRead(ShardCore& core, NodeNumber from, RingEpoch epoch,
                   absl::StatusOr<HintRecord> record =
                       DecodeHintRecord(found.value);
                   if (record.ok()) {
+                    RINGKV_MARK("stand-in-answers-from-hint");
                     FillFound(reply, reply.kind, record->object);
                     for (const HintTarget& target : record->targets) {
                       reply.hint_for.push_back(target.node);

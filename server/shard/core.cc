@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/mark.h"
 #include "base/planted.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
@@ -60,6 +61,7 @@ ReadResult ShardCore::ReadNow(Family family, absl::string_view key) const {
 void ShardCore::Load(Family family, const std::string& key, LoadCallback done) {
   const auto pending = loads_.find({family, key});
   if (pending != loads_.end()) {
+    RINGKV_MARK("load-joins-pending-one");
     pending->second.waiting.push_back(std::move(done));
     return;
   }
@@ -172,6 +174,8 @@ void ShardCore::MergeLocal(const Keyspace& keyspace, const std::string& key,
              HlcFromMillis(wall().millis() + absl::ToInt64Milliseconds(
                                                  options_.max_clock_drift))) {
            hlc_.Observe(theirs->newest.hlc);
+         } else {
+           RINGKV_MARK("clock-far-ahead-not-followed");
          }
          if (found.outcome == ReadResult::Outcome::kMissing) {
            WriteRecord(*keyspace, key, token, std::nullopt, object);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/mark.h"
 #include "base/planted.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
@@ -172,6 +173,7 @@ class Shard::Impl {
                                     "done; use another node"));
     }
     if (arrived.deadline <= core_.now()) {
+      RINGKV_MARK("expired-on-arrival");
       ++core_.stats_.expired_dropped;
       return Refuse(arrived.id, absl::DeadlineExceededError(
                                     "the deadline had passed on arrival; "
@@ -248,6 +250,7 @@ class Shard::Impl {
     const bool forwarded = caller.from != kNoNode;
     if (!forwarded && put.request.coordinator_start_id != 0 &&
         put.request.coordinator_start_id != core_.options_.start_id) {
+      RINGKV_MARK("repeat-for-another-run");
       return RefusePut(caller, absl::FailedPreconditionError(
                                    "this repeat is for another run of this "
                                    "node, which has restarted: whether the "
@@ -256,6 +259,7 @@ class Shard::Impl {
     }
     const bool here = forwarded || CoordinatesHere(put.keyspace, put.key);
     if (!clock_ok_ && here) {
+      RINGKV_MARK("clock-ahead-refuses-put");
       return RefusePut(caller,
                        absl::UnavailableError(
                            "this node's clock is further ahead of its peers' "
@@ -274,12 +278,14 @@ class Shard::Impl {
         if (absl::Status status =
                 core_.outcomes_.CheckUnknown(put.request.age, core_.now());
             !status.ok()) {
+          RINGKV_MARK("repeat-of-a-forgotten-request");
           return RefusePut(caller, std::move(status));
         }
         core_.outcomes_.Insert(put.request.id, Fingerprint(put), core_.now());
       } else {
         if (entry->fingerprint != Fingerprint(put) &&
             !Planted("request-id-other-key")) {
+          RINGKV_MARK("request-id-of-another-key");
           return RefusePut(
               caller,
               absl::InvalidArgumentError(
@@ -288,10 +294,12 @@ class Shard::Impl {
         }
         ++core_.stats_.repeats_answered;
         if (entry->answer != nullptr) {
+          RINGKV_MARK("repeat-answered-from-memory");
           return AnswerCaller(caller, *entry->answer, Release::kSynced);
         }
         if (Operation* running = core_.Find(entry->running)) {
           if (auto* coordinator = dynamic_cast<PutCoordinator*>(running)) {
+            RINGKV_MARK("repeat-joins-running-put");
             if (forwarded) {
               coordinator->JoinForwarded(caller.from, caller.operation);
             } else {
@@ -301,6 +309,7 @@ class Shard::Impl {
           }
           if (auto* forward = dynamic_cast<ForwardCoordinator*>(running);
               forward != nullptr && !forwarded) {
+            RINGKV_MARK("repeat-joins-forwarded-put");
             forward->Join(caller.call);
             return;
           }
@@ -309,6 +318,7 @@ class Shard::Impl {
         if (minted == nullptr) {
           only = entry->forwarded_to;
           only_start_id = entry->forwarded_start_id;
+          if (only != kNoNode) RINGKV_MARK("repeat-goes-where-the-first-went");
         }
       }
     }
@@ -317,6 +327,7 @@ class Shard::Impl {
       core_.outcomes_.Find(put.request.id)->running = operation;
     };
     if (only == kNoNode && (here || minted != nullptr)) {
+      if (minted != nullptr) RINGKV_MARK("repeat-continues-minted-dot");
       PutCoordinator& coordinator = core_.Begin<PutCoordinator>();
       mark_running(coordinator.id());
       if (forwarded) {
@@ -332,6 +343,7 @@ class Shard::Impl {
       forward.Start(caller.call, std::move(put), deadline, only, only_start_id);
     } else {
       // Handed on once already by this node: a call goes at most one hop.
+      RINGKV_MARK("handed-on-twice");
       RefusePut(caller, absl::FailedPreconditionError(
                             "the put was handed to another node before: "
                             "whether it took effect is unknown"));
@@ -355,6 +367,7 @@ class Shard::Impl {
     }
     if (arrived.message.epoch > core_.ring()->epoch()) {
       // What it says may build on a ring that we do not have yet.
+      RINGKV_MARK("message-of-a-newer-ring-parked");
       core_.WantRing(arrived.from);
       if (parked_.size() < kParkedMax) parked_.push_back(std::move(arrived));
       return;
@@ -378,6 +391,8 @@ class Shard::Impl {
           [](const auto& message) { return message.operation; }, body);
       if (Operation* running = core_.Find(operation)) {
         running->OnReply(from, body, release);
+      } else {
+        RINGKV_MARK("late-reply-ignored");
       }
     }
   }
@@ -392,15 +407,18 @@ class Shard::Impl {
         *core_.ring(), get != nullptr ? get->keyspace : put->keyspace);
     const std::string& key = get != nullptr ? get->key : put->key;
     if (forward.start_id != 0 && forward.start_id != core_.options_.start_id) {
+      RINGKV_MARK("forward-for-another-run");
       refusal.code = ReplyCode::kWrongStart;
     } else if (!keyspace.ok() || !core_.ring()->IsReplica(
                                      **keyspace, TokenOf(key), core_.self())) {
       refusal.code = ReplyCode::kNotReplica;
     } else if (draining_ || (put != nullptr && !clock_ok_) ||
                core_.operations_.size() >= core_.options_.coordinations_max) {
+      RINGKV_MARK("forward-refused");
       refusal.code = ReplyCode::kOverloaded;
     } else if (forward.remaining <= absl::ZeroDuration()) {
       ++core_.stats_.expired_dropped;
+      RINGKV_MARK("forward-expired-on-arrival");
       refusal.code = ReplyCode::kExpired;
     } else {
       const Instant deadline = core_.now() + forward.remaining;
@@ -507,6 +525,7 @@ class Shard::Impl {
       if (it == overlay.end()) {
         callback(done.result);
       } else {
+        RINGKV_MARK("read-back-meets-a-write");
         ReadResult written;
         if (it->second.has_value()) {
           written.outcome = ReadResult::Outcome::kFound;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/coding.h"
+#include "base/mark.h"
 #include "base/planted.h"
 #include "base/status.h"
 #include "base/token.h"
@@ -236,6 +237,7 @@ absl::Status HintStore::CheckBounds(NodeNumber target, uint64_t bytes_added,
   const HintBacklogStats backlog =
       place == backlogs_.end() ? HintBacklogStats{} : place->second;
   if (backlog.bytes + bytes_added > options_.bytes_max) {
+    RINGKV_MARK("hint-refused-for-its-bytes");
     ++backlogs_[target].refused;
     return absl::ResourceExhaustedError(
         absl::StrCat("no more hints for node ", ToInt(target), ": ",
@@ -244,6 +246,7 @@ absl::Status HintStore::CheckBounds(NodeNumber target, uint64_t bytes_added,
   }
   const absl::Duration age = absl::Milliseconds(now_ms - backlog.oldest_ms);
   if (backlog.hints > 0 && age > options_.age_max) {
+    RINGKV_MARK("hint-refused-for-age");
     ++backlogs_[target].refused;
     return absl::ResourceExhaustedError(absl::StrCat(
         "no more hints for node ", ToInt(target), ": the oldest is ",
@@ -274,7 +277,13 @@ absl::Status HintStore::Add(WriteBatch& batch, const ReadResult& found,
     RETURN_IF_ERROR(
         CheckBounds(target, known ? growth : merged.size(), now_ms));
   }
-  if (!object_changes && !target_added) return absl::OkStatus();
+  if (!object_changes && !target_added) {
+    RINGKV_MARK("hint-stored-already");
+    return absl::OkStatus();
+  }
+  if (target_added && !record.targets.empty()) {
+    RINGKV_MARK("hint-gets-another-target");
+  }
 
   for (const HintTarget& target : record.targets) {
     HintBacklogStats& backlog = backlogs_[target.node];
@@ -316,6 +325,7 @@ absl::StatusOr<bool> HintStore::RemoveTarget(WriteBatch& batch,
   if (record.targets.empty()) {
     batch.Delete(Family::kHints, std::move(record_key));
   } else {
+    RINGKV_MARK("hint-kept-for-others");
     batch.Put(Family::kHints, std::move(record_key), EncodeHintRecord(record));
   }
   return true;
