@@ -108,6 +108,9 @@ struct LocateAnswer {
   struct Copy {
     NodeNumber node{};
     bool replica = false;
+    // Of the replicas before or after a topology change, whichever are not
+    // read: shown, but asked for hints only.
+    bool pending = false;
     absl::Status status;  // of asking; the rest is valid if OK
     bool found = false;
     bool tombstone = false;

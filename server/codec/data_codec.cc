@@ -262,6 +262,7 @@ void ToProto(LocateAnswer&& answer, pb::LocateAnswer& out) {
     pb::LocateAnswer::Copy& to = *out.add_copies();
     to.set_node(ToInt(copy.node));
     to.set_replica(copy.replica);
+    to.set_pending(copy.pending);
     if (!copy.status.ok()) ToProto(copy.status, *to.mutable_status());
     to.set_found(copy.found);
     to.set_tombstone(copy.tombstone);
@@ -281,6 +282,7 @@ absl::StatusOr<LocateAnswer> FromProto(const pb::LocateAnswer& in) {
     LocateAnswer::Copy& copy = answer.copies.emplace_back();
     ASSIGN_OR_RETURN(copy.node, NodeOf("node", from.node()));
     copy.replica = from.replica();
+    copy.pending = from.pending();
     if (from.has_status()) {
       RETURN_IF_ERROR(FromProto(from.status(), copy.status));
     }

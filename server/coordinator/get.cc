@@ -36,7 +36,7 @@ void GetCoordinator::Begin() {
   asked_.clear();
   fallbacks_.clear();
   fallbacks_known_ = false;
-  gathering_ = merged_ = waits_for_ring_ = false;
+  gathering_ = merged_ = false;
   result_.clear();
   holders_.clear();
   repairs_sent_.clear();
@@ -53,6 +53,8 @@ void GetCoordinator::Begin() {
   if (!need.ok()) return Fail(need.status());
   need_ = *need;
   token_ = TokenOf(get_.key);
+  sets_ = WriteSetsOf(*ring_, *keyspace_, token_);
+  if (Planted("strict-write-back-old-set-only")) sets_.resize(1);
   replicas_ = ReplicasByPreference(core_, *ring_, *keyspace_, token_);
   AskMore(need_.required);
   Evaluate();
@@ -144,9 +146,6 @@ void GetCoordinator::OnReply(NodeNumber from, DataBody& body, Release release) {
       release_ = std::max(release_, release);
       holders_.insert(from);
       MaybeFinish();
-    } else if (write->code == ReplyCode::kStaleRing) {
-      waits_for_ring_ = true;
-      core_.WantRing(from);
     }
     return;
   }
@@ -159,15 +158,15 @@ void GetCoordinator::OnReply(NodeNumber from, DataBody& body, Release release) {
     if (reply->kind != asked.kind) RINGKV_MARK("late-digest-ignored");
     return;
   }
+  // Its ring was adopted here meanwhile, and this read has begun anew with
+  // that.
+  if (reply->code == ReplyCode::kStaleRing) {
+    RINGKV_MARK("stale-ring-amid-get");
+    return;
+  }
   if (reply->code != ReplyCode::kOk) {
     asked.failed = true;
     asked.code = reply->code;
-    if (reply->code == ReplyCode::kStaleRing) {
-      RINGKV_MARK("stale-ring-amid-get");
-      waits_for_ring_ = true;
-      core_.WantRing(from);
-      return;
-    }
     AskMore(1);
     Evaluate();
     return;
@@ -188,7 +187,7 @@ void GetCoordinator::OnReply(NodeNumber from, DataBody& body, Release release) {
 }
 
 void GetCoordinator::Evaluate() {
-  if (merged_ || waits_for_ring_ || core_.Find(id()) == nullptr) return;
+  if (merged_ || core_.Find(id()) == nullptr) return;
   std::vector<ReadAnswerKind> answers;
   std::set<NodeNumber> counted;              // replicas that are answered for
   std::map<uint64_t, NodeNumber> differing;  // digest -> one who has it
@@ -294,16 +293,22 @@ void GetCoordinator::Repair() {
   }
   if (need_.strict) {
     // Not enough hold it: replicas that were not asked get it too.
-    uint32_t expected = holders_.size() + stale.size();
-    for (NodeNumber node : replicas_) {
-      if (expected >= need_.holders) break;
-      if (holders_.contains(node) || !core_.IsAlive(node) ||
-          std::find(stale.begin(), stale.end(), node) != stale.end()) {
-        continue;
+    for (const WriteSet& set : sets_) {
+      std::vector<NodeNumber> others;
+      uint32_t expected = 0;
+      for (NodeNumber node : set.nodes) {
+        if (holders_.contains(node) ||
+            std::find(stale.begin(), stale.end(), node) != stale.end()) {
+          ++expected;
+        } else if (core_.IsAlive(node)) {
+          others.push_back(node);
+        }
       }
-      RINGKV_MARK("write-back-to-unasked-replica");
-      stale.push_back(node);
-      ++expected;
+      for (size_t i = 0; i < others.size() && expected < set.holders; ++i) {
+        RINGKV_MARK("write-back-to-unasked-replica");
+        stale.push_back(others[i]);
+        ++expected;
+      }
     }
   }
   for (NodeNumber node : stale) {
@@ -325,11 +330,21 @@ void GetCoordinator::Repair() {
   }
 }
 
+bool GetCoordinator::HeldByEnough() const {
+  for (const WriteSet& set : sets_) {
+    uint32_t holders = 0;
+    for (NodeNumber node : holders_) {
+      if (set.Contains(node)) ++holders;
+    }
+    if (holders < set.holders) return false;
+  }
+  return true;
+}
+
 void GetCoordinator::MaybeFinish() {
-  if (!merged_ || waits_for_ring_) return;
+  if (!merged_) return;
   if (need_.strict && !result_.empty() &&
-      !Planted("strict-answer-before-write-back") &&
-      holders_.size() < need_.holders) {
+      !Planted("strict-answer-before-write-back") && !HeldByEnough()) {
     RINGKV_MARK("strict-read-awaits-write-back");
     ArmTimer();
     return;
@@ -450,7 +465,10 @@ void GetCoordinator::OnTimer() {
       RINGKV_MARK("strict-read-write-back-too-late");
       return Fail(absl::UnavailableError(absl::StrCat(
           "strict read: the value is held by ", holders_.size(), " of ",
-          need_.holders, " replicas that must hold it before it is shown")));
+          need_.holders, " replicas that must hold it before it is shown",
+          sets_.size() == 1 ? ""
+                            : ", and as many of those after the topology "
+                              "change")));
     }
     RINGKV_MARK("get-deadline-without-quorum");
     return FailUnavailable("the deadline has come");
@@ -496,7 +514,7 @@ void GetCoordinator::OnPeersChanged() {
 void GetCoordinator::OnRing() {
   const Keyspace* now = core_.ring()->FindKeyspace(keyspace_->id);
   // Nothing gathered under an older ring counts if the sets may have changed.
-  if (now == nullptr || waits_for_ring_ || now->changed_at > ring_->epoch()) {
+  if (now == nullptr || now->changed_at > ring_->epoch()) {
     Begin();
   }
 }

@@ -9,7 +9,9 @@
 // digests from the others. Replicas that are down are stood in for by
 // fallbacks, which answer from hints only. Stale replicas are repaired with the
 // merged object; at strict the answer waits until N-R+1 replicas hold what it
-// returns.
+// returns. While the ring is changed, reads ask the read set only, and at
+// strict N-R+1 of each set that writes go to must hold the result: later reads
+// may ask the other one.
 
 #ifndef RINGKV_SERVER_COORDINATOR_GET_H_
 #define RINGKV_SERVER_COORDINATOR_GET_H_
@@ -41,6 +43,9 @@ class GetCoordinator final : public Operation {
   void OnPeersChanged() override;
   void OnRing() override;
   void OnCancelled(CallId call) override;
+  RingEpoch replies_since() const override {
+    return keyspace_ == nullptr ? 0 : keyspace_->changed_at;
+  }
 
  private:
   struct Asked {
@@ -67,6 +72,8 @@ class GetCoordinator final : public Operation {
   void Evaluate();
   void Merge();
   void Repair();
+  // Enough replicas hold the result that a strict read may show it.
+  bool HeldByEnough() const;
   void MaybeFinish();
   void Succeed();
   void Fail(absl::Status status);
@@ -86,6 +93,7 @@ class GetCoordinator final : public Operation {
   const Keyspace* keyspace_ = nullptr;  // of ring_
   Token token_ = 0;
   QuorumNeed need_;
+  WriteSets sets_;                     // must hold what a strict read shows
   std::vector<NodeNumber> replicas_;   // in the order they are tried
   std::vector<NodeNumber> fallbacks_;  // filled when first needed
   bool fallbacks_known_ = false;
@@ -99,7 +107,6 @@ class GetCoordinator final : public Operation {
   std::set<NodeNumber> holders_;  // replicas known to hold result_
   std::set<NodeNumber> repairs_sent_;
   Release release_ = Release::kWritten;
-  bool waits_for_ring_ = false;
   bool cancelled_ = false;
 };
 

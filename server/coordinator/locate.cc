@@ -31,9 +31,10 @@ void LocateCoordinator::Start(CallId call, LocateCall locate,
     LocateAnswer::Copy copy;
     copy.node = node;
     copy.replica = replica;
+    copy.pending = !replica && ring.IsHolder(**keyspace, answer_.token, node);
     if (!core_.IsAlive(node)) {
       copy.status = absl::UnavailableError("is down");
-      if (replica) answer_.copies.push_back(std::move(copy));
+      if (replica || copy.pending) answer_.copies.push_back(std::move(copy));
       return;
     }
     copy.status = absl::DeadlineExceededError("gave no answer in time");
@@ -110,7 +111,7 @@ void LocateCoordinator::MaybeFinish() {
 void LocateCoordinator::Finish() {
   // Members that are no replica count only if they hold a hint.
   std::erase_if(answer_.copies, [](const LocateAnswer::Copy& copy) {
-    return !copy.replica && copy.status.ok() && !copy.found;
+    return !copy.replica && !copy.pending && copy.status.ok() && !copy.found;
   });
   ClientAnswer answer;
   answer.answer = std::move(answer_);

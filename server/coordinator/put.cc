@@ -22,10 +22,6 @@ constexpr absl::Duration kContextReadMax = absl::Milliseconds(500);
 // How long a stand-in may take before the next is tried.
 constexpr absl::Duration kStandInPatience = absl::Seconds(1);
 
-// How long an answered put waits for a newer ring that a replica has told of,
-// before what is left of it goes to read repair.
-constexpr absl::Duration kRingPatience = absl::Seconds(10);
-
 }  // namespace
 
 void PutCoordinator::Start(CallId call, PutCall put, Instant deadline,
@@ -67,7 +63,6 @@ void PutCoordinator::Begin() {
   state_ = State::kReading;
   ring_ = core_.ring();
   answer_by_ = AnswerBy(started_, deadline_);
-  waits_for_ring_ = false;
   absl::StatusOr<const Keyspace*> keyspace =
       ResolveKeyspace(*ring_, put_.keyspace);
   if (!keyspace.ok()) return AnswerError(keyspace.status());
@@ -94,6 +89,10 @@ void PutCoordinator::Begin() {
   if (!need.ok()) return AnswerError(need.status());
   need_ = *need;
   token_ = TokenOf(put_.key);
+  absl::StatusOr<WriteSets> sets =
+      WriteSetsFor(*ring_, *keyspace_, token_, put_.w, put_.quorum);
+  if (!sets.ok()) return AnswerError(sets.status());
+  sets_ = *std::move(sets);
   core_.SetTimer(*this, answer_by_);
   if (minted_ != nullptr) {
     state_ = State::kDistributing;
@@ -217,14 +216,12 @@ void PutCoordinator::Mint() {
     return;
   }
   core_.Load(Family::kData, DataKey(keyspace_->id, token_, put_.key),
-             [&core = core_, id = id()](const ReadResult& found) {
+             [&core = core_, id = id(),
+              epoch = ring_->epoch()](const ReadResult& found) {
                auto* put = dynamic_cast<PutCoordinator*>(core.Find(id));
                if (put == nullptr || put->state_ != State::kMinting) return;
-               if (put->ring_->epoch() != core.ring()->epoch() &&
-                   put->keyspace_ != nullptr &&
-                   core.ring()->FindKeyspace(put->keyspace_->id) == nullptr) {
-                 return;  // OnRing has dealt with it
-               }
+               // Begun anew under a newer ring, it has asked anew.
+               if (put->ring_->epoch() != epoch) return;
                put->MintOn(found, true);
              });
 }
@@ -262,11 +259,14 @@ void PutCoordinator::Distribute() {
   fallbacks_known_ = false;
   next_fallback_ = 0;
   own_hint_asked_ = false;
-  for (NodeNumber node : ring_->PreferenceList(*keyspace_, token_)) {
-    replicas_[node];
-  }
-  const std::vector<NodeNumber> order =
+  std::vector<NodeNumber> order =
       ReplicasByPreference(core_, *ring_, *keyspace_, token_);
+  for (const WriteSet& set : sets_) {
+    for (NodeNumber node : set.nodes) {
+      if (!replicas_.try_emplace(node).second) continue;
+      if (!sets_[0].Contains(node)) order.push_back(node);
+    }
+  }
   for (NodeNumber node : order) {
     if (node == core_.self()) {
       // Written with the dot already, or by an earlier try: merged again, which
@@ -298,7 +298,10 @@ void PutCoordinator::SendTo(NodeNumber node) {
 }
 
 bool PutCoordinator::IsStandInCandidate(NodeNumber node) const {
-  return core_.IsAlive(node) && !replicas_.contains(node);
+  // A node that is joining goes for good if the join is aborted, with its
+  // hints.
+  return core_.IsAlive(node) && !replicas_.contains(node) &&
+         !ring_->IsJoining(node);
 }
 
 void PutCoordinator::AssignStandIns() {
@@ -311,6 +314,12 @@ void PutCoordinator::AssignStandIns() {
     }
   }
   if (orphans.empty()) return;
+  if (sets_.size() > 1) {
+    // A stand-in for one of both sets counts in both.
+    std::stable_partition(orphans.begin(), orphans.end(), [&](NodeNumber node) {
+      return sets_[0].Contains(node) && sets_[1].Contains(node);
+    });
+  }
   if (!fallbacks_known_) {
     fallbacks_known_ = true;
     fallbacks_ = ring_->Fallbacks(*keyspace_, token_);
@@ -360,11 +369,9 @@ void PutCoordinator::OnReply(NodeNumber from, DataBody& body, Release release) {
         read->kind != ReadKind::kClock) {
       return;
     }
-    if (read->code == ReplyCode::kStaleRing) {
+    if (read->code == ReplyCode::kStaleRing) {  // as in OnWriteReply
       RINGKV_MARK("stale-ring-amid-context-read");
-      waits_for_ring_ = true;
-      core_.WantRing(from);
-      return ArmTimer();
+      return;
     }
     if (from != core_.self()) {
       core_.latency().Record(from, core_.now() - it->second);
@@ -404,11 +411,11 @@ void PutCoordinator::OnWriteReply(NodeNumber from, const WriteReply& reply,
   const bool for_itself =
       it != replicas_.end() && it->second.sent && !it->second.acked &&
       !(from == core_.self() && own_hint_asked_ && it->second.failed);
+  // A reply is handled once its sender's ring was adopted here, and this put
+  // has begun anew with that: it refuses what was asked before.
   if (reply.code == ReplyCode::kStaleRing) {
     RINGKV_MARK("stale-ring-amid-put");
-    waits_for_ring_ = true;
-    core_.WantRing(from);
-    return ArmTimer();
+    return;
   }
   if (for_itself) {
     Replica& replica = it->second;
@@ -457,43 +464,71 @@ void PutCoordinator::OnWriteReply(NodeNumber from, const WriteReply& reply,
   Evaluate();
 }
 
-uint32_t PutCoordinator::Acks(uint32_t* from_replicas,
-                              uint32_t* from_stand_ins) const {
-  std::vector<WriteAck> acks;
-  *from_replicas = *from_stand_ins = 0;
+PutCoordinator::Counted PutCoordinator::AllAcks() const {
+  Counted counted;
   for (const auto& [node, replica] : replicas_) {
-    if (!replica.acked) continue;
-    ++*from_replicas;
-    acks.push_back({node, {node}});
+    if (replica.acked) ++counted.from_replicas;
   }
   for (const auto& [holder, targets] : hint_acks_) {
-    if (replicas_.contains(holder) && replicas_.at(holder).acked &&
-        !Planted("stand-in-counted-twice")) {
+    const auto it = replicas_.find(holder);
+    if (it == replicas_.end() || !it->second.acked) ++counted.from_stand_ins;
+  }
+  return counted;
+}
+
+uint32_t PutCoordinator::AcksIn(const WriteSet& set) const {
+  std::vector<WriteAck> acks;
+  const auto has_acked = [&](NodeNumber node) {
+    return set.Contains(node) && replicas_.at(node).acked;
+  };
+  for (NodeNumber node : set.nodes) {
+    if (has_acked(node)) acks.push_back({node, {node}});
+  }
+  if (need_.strict && !Planted("stand-in-at-strict")) return CountAcks(acks);
+  for (const auto& [holder, targets] : hint_acks_) {
+    if (has_acked(holder) && !Planted("stand-in-counted-twice")) {
       RINGKV_MARK("replica-and-stand-in-count-once");
       continue;  // counted already; its hints serve delivery only
     }
-    ++*from_stand_ins;
-    if (!need_.strict || Planted("stand-in-at-strict")) {
-      acks.push_back({holder, targets});
+    WriteAck ack;
+    ack.node = holder;
+    for (NodeNumber target : targets) {
+      if (set.Contains(target)) ack.replicas.push_back(target);
     }
+    if (!ack.replicas.empty()) acks.push_back(std::move(ack));
   }
   return CountAcks(acks);
 }
 
+bool PutCoordinator::EnoughAcks() const {
+  for (const WriteSet& set : sets_) {
+    if (AcksIn(set) < set.w) return false;
+    if (Planted("one-set-is-enough")) break;
+  }
+  return true;
+}
+
+bool PutCoordinator::HasHope(const WriteSet& set) const {
+  for (NodeNumber node : set.nodes) {
+    const Replica& replica = replicas_.at(node);
+    if (replica.asked_stand_in != kNoNode && !need_.strict) return true;
+    if (!replica.sent || replica.acked) continue;
+    // One that is overdue may still answer in time.
+    const bool overdue = replica.failed && replica.code == ReplyCode::kOk;
+    if (!replica.failed || (overdue && core_.IsAlive(node))) return true;
+  }
+  return false;
+}
+
 void PutCoordinator::Evaluate() {
-  if (core_.Find(id()) == nullptr || waits_for_ring_) return;
+  if (core_.Find(id()) == nullptr) return;
   if (!answered_) {
-    uint32_t from_replicas = 0, from_stand_ins = 0;
-    if (Acks(&from_replicas, &from_stand_ins) >= need_.required) {
+    if (EnoughAcks()) {
       AnswerOk();
     } else {
-      bool hope = false;
-      for (const auto& [node, replica] : replicas_) {
-        hope = hope || (replica.sent && !replica.acked && !replica.failed) ||
-               (replica.asked_stand_in != kNoNode && !need_.strict);
-        // One that is overdue may still answer in time.
-        hope = hope || (replica.sent && !replica.acked && replica.failed &&
-                        replica.code == ReplyCode::kOk && core_.IsAlive(node));
+      bool hope = true;
+      for (const WriteSet& set : sets_) {
+        hope = hope && (AcksIn(set) >= set.w || HasHope(set));
       }
       if (!hope) {
         RINGKV_MARK("put-has-nobody-left");
@@ -522,14 +557,23 @@ void PutCoordinator::MaybeEnd() {
 void PutCoordinator::AnswerOk() {
   ClientAnswer answer;
   PutAnswer put = minted_->answer;
-  Acks(&put.replica_acks, &put.stand_in_acks);
+  const Counted counted = AllAcks();
+  put.replica_acks = counted.from_replicas;
+  put.stand_in_acks = counted.from_stand_ins;
   answer.answer = std::move(put);
   AnswerAll(answer);
 }
 
 void PutCoordinator::AnswerUnavailable(absl::string_view why) {
-  uint32_t from_replicas = 0, from_stand_ins = 0;
-  const uint32_t received = Acks(&from_replicas, &from_stand_ins);
+  const Counted counted = AllAcks();
+  std::vector<std::string> received;
+  for (const WriteSet& set : sets_) {
+    received.push_back(absl::StrCat(
+        sets_.size() == 1 ? ""
+        : set.new_owners  ? "of the replicas after the topology change "
+                          : "of the replicas before the topology change ",
+        "required ", set.w, " of ", set.n, ", received ", AcksIn(set)));
+  }
   std::vector<std::string> reasons;
   for (const auto& [node, replica] : replicas_) {
     if (replica.acked) continue;
@@ -542,11 +586,10 @@ void PutCoordinator::AnswerUnavailable(absl::string_view why) {
     reasons.push_back(absl::StrCat("node ", ToInt(node), " ", reason));
   }
   AnswerError(absl::UnavailableError(absl::StrCat(
-      "write quorum not reached: required ", need_.required, " of ", need_.n,
-      ", received ", received, " (", from_replicas, " from replicas, ",
-      from_stand_ins, " from stand-ins; ", need_.strict ? "strict" : "sloppy",
-      "; ", absl::StrJoin(reasons, ", "), "; ", why,
-      "); it may still take effect")));
+      "write quorum not reached: ", absl::StrJoin(received, "; "), " (",
+      counted.from_replicas, " from replicas, ", counted.from_stand_ins,
+      " from stand-ins; ", need_.strict ? "strict" : "sloppy", "; ",
+      absl::StrJoin(reasons, ", "), "; ", why, "); it may still take effect")));
 }
 
 void PutCoordinator::AnswerError(absl::Status status) {
@@ -606,8 +649,6 @@ void PutCoordinator::ArmTimer() {
   Instant when = Instant::Infinite();
   if (!answered_) {
     when = answer_by_;
-  } else if (waits_for_ring_) {
-    when = core_.now() + kRingPatience;
   }
   if (state_ == State::kReading) {
     hedge_at_ = Instant::Infinite();
@@ -621,7 +662,7 @@ void PutCoordinator::ArmTimer() {
     // One that is overdue has been hedged already.
     if (hedge_at_ <= core_.now()) hedge_at_ = Instant::Infinite();
     when = std::min({when, read_until_, hedge_at_});
-  } else if (state_ == State::kDistributing && !waits_for_ring_) {
+  } else if (state_ == State::kDistributing) {
     for (const auto& [node, replica] : replicas_) {
       if (replica.acked || replica.hinted) continue;
       if (replica.sent && !replica.failed) {
@@ -647,7 +688,6 @@ void PutCoordinator::OnTimer() {
     }
     return ArmTimer();
   }
-  if (answered_ && waits_for_ring_) return core_.End(*this);
   if (!answered_ && core_.now() >= answer_by_) {
     if (minted_ == nullptr) {
       return AnswerError(absl::DeadlineExceededError(
@@ -655,9 +695,8 @@ void PutCoordinator::OnTimer() {
     }
     RINGKV_MARK("put-deadline-amid-distribution");
     AnswerUnavailable("the deadline has come");
-    if (waits_for_ring_) return core_.End(*this);
   }
-  if (state_ != State::kDistributing || waits_for_ring_) return;
+  if (state_ != State::kDistributing) return;
   for (auto& [node, replica] : replicas_) {
     if (replica.acked || replica.hinted) continue;
     if (replica.sent && !replica.failed) {
@@ -689,7 +728,7 @@ void PutCoordinator::OnPeersChanged() {
     if (reads_sent_.empty()) FinishReading();
     return;
   }
-  if (state_ != State::kDistributing || waits_for_ring_) return;
+  if (state_ != State::kDistributing) return;
   bool lost = false;
   for (auto& [node, replica] : replicas_) {
     if (replica.acked) continue;
@@ -714,14 +753,13 @@ void PutCoordinator::OnPeersChanged() {
 void PutCoordinator::OnRing() {
   if (keyspace_ == nullptr) return;
   const Keyspace* now = core_.ring()->FindKeyspace(keyspace_->id);
-  const bool changed = now == nullptr || now->changed_at > ring_->epoch();
-  if (!changed && !waits_for_ring_) return;
+  if (now != nullptr && now->changed_at <= ring_->epoch()) return;
   if (answered_) {
     // What it still has to hand out goes by the new ring.
     if (now == nullptr) return core_.End(*this);
     ring_ = core_.ring();
     keyspace_ = now;
-    waits_for_ring_ = false;
+    sets_ = WriteSetsOf(*ring_, *keyspace_, token_);
     Distribute();
     return;
   }

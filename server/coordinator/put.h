@@ -11,6 +11,9 @@
 // dot that is new in the history of the cluster, and sends the whole object to
 // every natural replica. A replica that is down or does not answer in time gets
 // a stand-in: the next fallback keeps the object with a hint.
+//
+// While the ring is changed, all of this goes for the replicas before and after
+// the change together, and W must be reached in each of the two sets.
 
 #ifndef RINGKV_SERVER_COORDINATOR_PUT_H_
 #define RINGKV_SERVER_COORDINATOR_PUT_H_
@@ -48,11 +51,14 @@ class PutCoordinator final : public Operation {
   void OnPeersChanged() override;
   void OnRing() override;
   void OnCancelled(CallId call) override;
+  RingEpoch replies_since() const override {
+    return keyspace_ == nullptr ? 0 : keyspace_->changed_at;
+  }
 
  private:
   enum class State { kReading, kMinting, kDistributing };
 
-  // Where one natural replica stands.
+  // Where one replica stands, natural or pending.
   struct Replica {
     bool sent = false;
     bool acked = false;
@@ -80,7 +86,17 @@ class PutCoordinator final : public Operation {
   void OnWriteReply(NodeNumber from, const WriteReply& reply, Release release);
   void Evaluate();
   void MaybeEnd();
-  uint32_t Acks(uint32_t* from_replicas, uint32_t* from_stand_ins) const;
+  struct Counted {
+    uint32_t from_replicas = 0;
+    uint32_t from_stand_ins = 0;
+    bool operator==(const Counted&) const = default;
+  };
+  Counted AllAcks() const;
+  // How many acknowledgements count towards the W of `set`.
+  uint32_t AcksIn(const WriteSet& set) const;
+  bool EnoughAcks() const;
+  // Somebody may still answer for a replica of `set`.
+  bool HasHope(const WriteSet& set) const;
   void AnswerOk();
   void AnswerError(absl::Status status);
   void AnswerUnavailable(absl::string_view why);
@@ -101,12 +117,12 @@ class PutCoordinator final : public Operation {
   Instant answer_by_;
   State state_ = State::kReading;
   bool answered_ = false;
-  bool waits_for_ring_ = false;
 
   std::shared_ptr<const Ring> ring_;
   const Keyspace* keyspace_ = nullptr;
   Token token_ = 0;
-  QuorumNeed need_;
+  QuorumNeed need_;  // of the read set
+  WriteSets sets_;   // of ring_
   Context context_;  // given, or read here
   bool has_context_ = false;
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mark.h"
 #include "base/planted.h"
+#include "base/status.h"
 
 namespace ringkv {
 namespace {
@@ -44,7 +45,9 @@ absl::StatusOr<QuorumNeed> Need(const Ring& ring, const Keyspace& keyspace,
   }
   need.n = ring.EffectiveN(keyspace);
   need.required = std::min(value, need.n);
-  need.holders = need.n - need.required + 1;
+  // Whatever R this call asks for, later strict reads ask for the keyspace's
+  // own or more.
+  need.holders = need.n - ring.EffectiveR(keyspace) + 1;
   return need;
 }
 
@@ -58,6 +61,46 @@ absl::StatusOr<QuorumNeed> ReadNeed(const Ring& ring, const Keyspace& keyspace,
 absl::StatusOr<QuorumNeed> WriteNeed(const Ring& ring, const Keyspace& keyspace,
                                      uint32_t w, Quorum quorum) {
   return Need(ring, keyspace, 'W', w, keyspace.w, keyspace.r, quorum);
+}
+
+WriteSets WriteSetsOf(const Ring& ring, const Keyspace& keyspace, Token token) {
+  WriteSets sets;
+  const auto add = [&](const Ring& arrangement, const Keyspace& settings,
+                       absl::Span<const NodeNumber> nodes, bool new_owners) {
+    WriteSet& set = sets.emplace_back();
+    set.nodes = nodes;
+    set.n = arrangement.EffectiveN(settings);
+    set.w = arrangement.EffectiveW(settings);
+    set.holders = set.n - arrangement.EffectiveR(settings) + 1;
+    set.new_owners = new_owners;
+  };
+  const absl::Span<const NodeNumber> other = ring.OtherList(keyspace, token);
+  const bool start = ring.other() != nullptr &&
+                     ring.spec().operation->phase == TopologyPhase::kStart;
+  add(ring, keyspace, ring.PreferenceList(keyspace, token),
+      other.empty() || !start);
+  if (!other.empty()) {
+    add(*ring.other(), *ring.other()->FindKeyspace(keyspace.id), other, start);
+  }
+  return sets;
+}
+
+absl::StatusOr<WriteSets> WriteSetsFor(const Ring& ring,
+                                       const Keyspace& keyspace, Token token,
+                                       uint32_t w, Quorum quorum) {
+  WriteSets sets = WriteSetsOf(ring, keyspace, token);
+  ASSIGN_OR_RETURN(const QuorumNeed need, WriteNeed(ring, keyspace, w, quorum));
+  sets[0].w = need.required;
+  if (sets.size() > 1) {
+    const Keyspace& there = *ring.other()->FindKeyspace(keyspace.id);
+    // What is asked for may be above the N that was or is to be.
+    Quorum resolved = need.strict ? Quorum::kStrict : Quorum::kSloppy;
+    ASSIGN_OR_RETURN(
+        const QuorumNeed joint,
+        WriteNeed(*ring.other(), there, std::min(w, there.n), resolved));
+    sets[1].w = joint.required;
+  }
+  return sets;
 }
 
 uint32_t CountAcks(const std::vector<WriteAck>& acks) {

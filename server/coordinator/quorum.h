@@ -3,10 +3,13 @@
 #ifndef RINGKV_SERVER_COORDINATOR_QUORUM_H_
 #define RINGKV_SERVER_COORDINATOR_QUORUM_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/ids.h"
 #include "membership/ring/ring.h"
 #include "server/messages.h"
@@ -18,8 +21,8 @@ struct QuorumNeed {
   uint32_t n = 0;
   uint32_t required = 0;  // R of a read, W of a write
   bool strict = false;
-  // Replicas that must hold what a strict read returns: N-R+1, so that no later
-  // read of R replicas can miss it.
+  // Replicas that must hold what a strict read returns: N-R+1 with the
+  // keyspace's own R, so that no later strict read can miss it.
   uint32_t holders = 0;
 };
 
@@ -30,6 +33,29 @@ absl::StatusOr<QuorumNeed> ReadNeed(const Ring& ring, const Keyspace& keyspace,
 // The same for W.
 absl::StatusOr<QuorumNeed> WriteNeed(const Ring& ring, const Keyspace& keyspace,
                                      uint32_t w, Quorum quorum);
+
+// One of the replica sets whose W a write needs. There are two while a change
+// of the ring moves the token, or gives its keyspace another N, R or W.
+struct WriteSet {
+  absl::Span<const NodeNumber> nodes;  // lives as long as the ring
+  uint32_t n = 0;
+  uint32_t w = 0;
+  uint32_t holders = 0;    // as in QuorumNeed
+  bool new_owners = true;  // who holds the token after the change
+  bool Contains(NodeNumber node) const {
+    return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+  }
+};
+// The read set first. Each with its own N, R and W.
+using WriteSets = absl::InlinedVector<WriteSet, 2>;
+WriteSets WriteSetsOf(const Ring& ring, const Keyspace& keyspace, Token token);
+
+// The same for a call that asks for `w` (0: each set's own): it holds in both
+// sets, as far as they have so many nodes. INVALID_ARGUMENT as WriteNeed, for
+// either set.
+absl::StatusOr<WriteSets> WriteSetsFor(const Ring& ring,
+                                       const Keyspace& keyspace, Token token,
+                                       uint32_t w, Quorum quorum);
 
 // One acknowledgement of a write.
 struct WriteAck {

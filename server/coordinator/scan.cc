@@ -70,7 +70,6 @@ void ScanCoordinator::Begin() {
   replies_.clear();
   failed_.clear();
   waiting_.clear();
-  waits_for_ring_ = false;
   absl::StatusOr<const Keyspace*> keyspace =
       ResolveKeyspace(*ring_, scan_.keyspace);
   if (!keyspace.ok()) return Fail(keyspace.status());
@@ -121,11 +120,13 @@ void ScanCoordinator::Begin() {
 void ScanCoordinator::OnReply(NodeNumber from, DataBody& body,
                               Release release) {
   auto* reply = std::get_if<RangeReply>(&body);
-  if (reply == nullptr || waiting_.erase(from) == 0) return;
-  if (reply->code == ReplyCode::kStaleRing) {
-    RINGKV_MARK("stale-ring-amid-scan");
-    waits_for_ring_ = true;
-    core_.WantRing(from);
+  // A refusal for an old ring is about what was asked before this scan began
+  // anew: the newer ring has been adopted by now.
+  if (reply == nullptr || reply->code == ReplyCode::kStaleRing ||
+      waiting_.erase(from) == 0) {
+    if (reply != nullptr && reply->code == ReplyCode::kStaleRing) {
+      RINGKV_MARK("stale-ring-amid-scan");
+    }
     return;
   }
   if (reply->code == ReplyCode::kOk) {
@@ -152,7 +153,7 @@ void ScanCoordinator::OnPeersChanged() {
 }
 
 void ScanCoordinator::Evaluate() {
-  if (waiting_.empty() && !waits_for_ring_) Finish();
+  if (waiting_.empty()) Finish();
 }
 
 absl::Status ScanCoordinator::CheckCovered(bool to_the_end, Token end) const {
@@ -276,15 +277,12 @@ void ScanCoordinator::OnTimer() {
   // Who has not answered is left out; R of the others may do.
   for (NodeNumber node : waiting_) failed_[node] = "gave no answer in time";
   waiting_.clear();
-  if (waits_for_ring_) {
-    return Fail(absl::UnavailableError("a newer ring did not come in time"));
-  }
   Finish();
 }
 
 void ScanCoordinator::OnRing() {
   const Keyspace* now = core_.ring()->FindKeyspace(keyspace_->id);
-  if (now == nullptr || waits_for_ring_ || now->changed_at > ring_->epoch()) {
+  if (now == nullptr || now->changed_at > ring_->epoch()) {
     Begin();
   }
 }

@@ -39,6 +39,9 @@ class ScanCoordinator final : public Operation {
   void OnPeersChanged() override;
   void OnRing() override;
   void OnCancelled(CallId call) override;
+  RingEpoch replies_since() const override {
+    return keyspace_ == nullptr ? 0 : keyspace_->changed_at;
+  }
 
  private:
   void Begin();
@@ -61,7 +64,6 @@ class ScanCoordinator final : public Operation {
   std::set<NodeNumber> waiting_;
   std::map<NodeNumber, RangeReply> replies_;
   std::map<NodeNumber, std::string> failed_;
-  bool waits_for_ring_ = false;
 };
 
 }  // namespace ringkv

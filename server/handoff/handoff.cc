@@ -7,6 +7,7 @@
 #include "base/planted.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
+#include "server/coordinator/quorum.h"
 
 namespace ringkv {
 namespace {
@@ -15,6 +16,15 @@ constexpr size_t kFetchEntries = 128;
 constexpr absl::Duration kDeliveryPatience = absl::Seconds(2);
 constexpr absl::Duration kPauseMin = absl::Milliseconds(100);
 constexpr absl::Duration kPauseMax = absl::Seconds(5);
+
+// Holds the token once no topology change runs any more.
+bool WillHold(const WriteSets& sets, NodeNumber node) {
+  if (Planted("hints-stay-with-old-owner")) return true;
+  for (const WriteSet& set : sets) {
+    if (set.new_owners && set.Contains(node)) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -45,17 +55,25 @@ void Handoff::Tick() {
         backlog.oldest_ms != 0 &&
         core_.wall().millis() - backlog.oldest_ms >
             absl::ToInt64Milliseconds(core_.options().hint_age_max);
-    if (member && !core_.IsAlive(target) && !aged) continue;
+    const bool swept = swept_[target] == core_.ring()->epoch();
+    if (member && !core_.IsAlive(target) && !aged && swept) continue;
     HandoffTarget& delivery = core_.Begin<HandoffTarget>();
     running_[target] = delivery.id();
-    delivery.Start(target, &budget_);
+    delivery.Start(target, &budget_, &swept_[target]);
   }
 }
 
-void HandoffTarget::Start(NodeNumber target, HandoffBudget* budget) {
+void HandoffTarget::Start(NodeNumber target, HandoffBudget* budget,
+                          RingEpoch* swept) {
   target_ = target;
   budget_ = budget;
+  swept_ = swept;
+  pass_epoch_ = core_.ring()->epoch();
   Fetch();
+}
+
+bool HandoffTarget::Sweeping() const {
+  return *swept_ != core_.ring()->epoch();
 }
 
 void HandoffTarget::Fetch() {
@@ -117,6 +135,7 @@ void HandoffTarget::Pump() {
          budget_->HasRoom(core_.now(), Rate())) {
     std::string record_key = std::move(queue_.front());
     queue_.pop_front();
+    if (!IsDue(record_key)) continue;
     ++in_flight_;
     HintDelivery& delivery = core_.Begin<HintDelivery>();
     delivery.Start(id(), target_, std::move(record_key), budget_);
@@ -128,6 +147,7 @@ void HandoffTarget::Pump() {
     return;
   }
   // Through, from front to end.
+  if (kept_ == 0) *swept_ = pass_epoch_;
   const auto backlog = core_.hints().backlogs().find(target_);
   if (backlog == core_.hints().backlogs().end() || backlog->second.hints == 0 ||
       !Deliverable()) {
@@ -142,9 +162,22 @@ void HandoffTarget::Pump() {
 }
 
 bool HandoffTarget::Deliverable() const {
-  if (!core_.has_ring()) return false;
   if (core_.ring()->FindMember(target_) == nullptr) return true;
-  if (core_.IsAlive(target_)) return true;
+  return core_.IsAlive(target_) || Sweeping() || IsOverdue();
+}
+
+bool HandoffTarget::IsDue(const std::string& record_key) {
+  if (core_.IsAlive(target_) || IsOverdue()) return true;
+  const absl::StatusOr<HintRecordKeyParts> parts =
+      ParseHintRecordKey(record_key);
+  if (!parts.ok()) return true;
+  const Keyspace* keyspace = core_.ring()->FindKeyspace(parts->keyspace);
+  return keyspace == nullptr ||
+         !WillHold(WriteSetsOf(*core_.ring(), *keyspace, parts->token),
+                   target_);
+}
+
+bool HandoffTarget::IsOverdue() const {
   // Of a target that is away only the oldest may be due, and deliveries find
   // out; without it, the rest waits.
   const auto backlog = core_.hints().backlogs().find(target_);
@@ -177,6 +210,7 @@ void HandoffTarget::OnTimer() {
     next_sequence_ = 0;
     complete_ = false;
     kept_ = 0;
+    pass_epoch_ = core_.ring()->epoch();
   }
   Pump();
 }
@@ -221,17 +255,22 @@ void HintDelivery::Loaded(const ReadResult& found) {
   }
   const bool aged = core_.wall().millis() - target->created_ms >
                     absl::ToInt64Milliseconds(core_.options().hint_age_max);
-  const bool is_replica = core_.ring()->IsReplica(*keyspace, token_, target_);
-  if (is_replica && core_.IsAlive(target_)) {
+  epoch_ = core_.ring()->epoch();
+  const WriteSets sets = WriteSetsOf(*core_.ring(), *keyspace, token_);
+  const bool will_hold = WillHold(sets, target_);
+  if (will_hold && core_.IsAlive(target_)) {
     waiting_.insert(target_);
-  } else if (!is_replica || aged) {
+    needs_.push_back({{target_}, 1});
+  } else if (!will_hold || aged) {
     RINGKV_MARK("hint-for-what-became-no-replica");
-    for (NodeNumber node : core_.ring()->PreferenceList(*keyspace, token_)) {
-      if (core_.IsAlive(node)) waiting_.insert(node);
+    for (const WriteSet& set : sets) {
+      needs_.push_back({{set.nodes.begin(), set.nodes.end()}, set.w});
+      for (NodeNumber node : set.nodes) {
+        if (core_.IsAlive(node)) waiting_.insert(node);
+      }
     }
-    needed_ = core_.ring()->EffectiveW(*keyspace);
-    if (waiting_.size() < needed_) return Finish(true);
-  } else {
+  }
+  if (needs_.empty() || !CanBeMet()) {
     RINGKV_MARK("hint-target-away-again");
     return Finish(true);
   }
@@ -254,17 +293,44 @@ void HintDelivery::OnReply(NodeNumber from, DataBody& body, Release release) {
   if (reply == nullptr || waiting_.erase(from) == 0) return;
   if (reply->code == ReplyCode::kOk) {
     acked_.insert(from);
-    if (acked_.size() >= needed_) return Remove();
-  } else if (reply->code == ReplyCode::kStaleRing) {
-    core_.WantRing(from);
+    if (Met(acked_)) return Remove();
   }
-  if (acked_.size() + waiting_.size() < needed_) {
+  if (!CanBeMet()) {
     RINGKV_MARK("hint-kept-after-refusal");
     Finish(true);
   }
 }
 
+bool HintDelivery::Met(const std::set<NodeNumber>& nodes) const {
+  for (const Need& need : needs_) {
+    uint32_t count = 0;
+    for (NodeNumber node : nodes) {
+      if (need.nodes.contains(node)) ++count;
+    }
+    if (count < need.count) return false;
+  }
+  return true;
+}
+
+bool HintDelivery::CanBeMet() const {
+  std::set<NodeNumber> nodes = acked_;
+  nodes.insert(waiting_.begin(), waiting_.end());
+  return Met(nodes);
+}
+
+void HintDelivery::OnRing() {
+  // Who has it by the older ring may be about to lose it: the hint stays, and
+  // its turn comes again.
+  const Keyspace* keyspace = core_.ring()->FindKeyspace(keyspace_);
+  if (needs_.empty() || removing_ || keyspace == nullptr ||
+      keyspace->changed_at <= epoch_) {
+    return;
+  }
+  Finish(true);
+}
+
 void HintDelivery::Remove() {
+  removing_ = true;
   core_.Load(Family::kHints, record_key_,
              [&core = core_, id = id()](const ReadResult& found) {
                auto* self = dynamic_cast<HintDelivery*>(core.Find(id));
@@ -305,7 +371,7 @@ void HintDelivery::OnPeersChanged() {
   for (NodeNumber node : std::set<NodeNumber>(waiting_)) {
     if (!core_.IsAlive(node)) waiting_.erase(node);
   }
-  if (acked_.size() + waiting_.size() < needed_) {
+  if (!CanBeMet()) {
     RINGKV_MARK("target-went-down-amid-delivery");
     Finish(true);
   }

@@ -1,8 +1,12 @@
 // Hinted handoff: brings the hints that this shard keeps to their targets, in
 // order, a bounded number at a time and at a bounded rate, as soon as the
 // target is alive. A hint goes only when its target has it durably; one that is
-// past its age, or whose target is no replica of the key any more, goes to the
-// present replicas, W of which must have it.
+// past its age, or whose target holds the key no more or is about to lose it,
+// goes to all present holders, W of which must have it (in each set that writes
+// go to).
+//
+// Each new ring makes one pass over the hints of targets that are away, for
+// those that have other holders now.
 //
 //   HandoffTarget (one for each target) --starts--> HintDelivery (one for each
 //   hint)
@@ -40,7 +44,9 @@ class HandoffTarget final : public Operation {
  public:
   HandoffTarget(ShardCore& core, uint64_t id) : Operation(core, id) {}
 
-  void Start(NodeNumber target, HandoffBudget* budget);
+  // `swept` is set to the ring's epoch once no hint is left that has other
+  // holders than its target.
+  void Start(NodeNumber target, HandoffBudget* budget, RingEpoch* swept);
   // A delivery has ended. `kept` if the hint is still stored.
   void Delivered(bool kept);
 
@@ -49,9 +55,14 @@ class HandoffTarget final : public Operation {
   void OnReply(NodeNumber, DataBody&, Release) override {}
   void OnTimer() override;
   void OnPeersChanged() override { OnTimer(); }
+  void OnRing() override { OnTimer(); }
   bool IsBackground() const override { return true; }
 
  private:
+  bool Sweeping() const;
+  // Something may be done for the hint now.
+  bool IsDue(const std::string& record_key);
+  bool IsOverdue() const;
   void Fetch();
   void Fetched(const absl::StatusOr<RangeResult>& range);
   void Pump();
@@ -61,6 +72,8 @@ class HandoffTarget final : public Operation {
 
   NodeNumber target_{};
   HandoffBudget* budget_ = nullptr;
+  RingEpoch* swept_ = nullptr;
+  RingEpoch pass_epoch_ = 0;       // of the ring when the pass began
   std::deque<std::string> queue_;  // HintRecordKeys
   uint64_t next_sequence_ = 0;
   bool fetching_ = false;
@@ -81,6 +94,7 @@ class HintDelivery final : public Operation {
   void OnReply(NodeNumber from, DataBody& reply, Release release) override;
   void OnTimer() override;
   void OnPeersChanged() override;
+  void OnRing() override;
   bool IsBackground() const override { return true; }
 
  private:
@@ -96,9 +110,20 @@ class HintDelivery final : public Operation {
   Token token_ = 0;
   std::string key_;
   uint64_t digest_ = 0;
-  uint32_t needed_ = 1;
+  // One of itself, if it goes to the target alone.
+  struct Need {
+    std::set<NodeNumber> nodes;
+    uint32_t count = 1;
+  };
+  // How many of `nodes` each of the needs has.
+  bool Met(const std::set<NodeNumber>& nodes) const;
+  bool CanBeMet() const;
+
+  RingEpoch epoch_ = 0;  // of the ring it goes by
+  std::vector<Need> needs_;
   std::set<NodeNumber> waiting_;
   std::set<NodeNumber> acked_;
+  bool removing_ = false;
 };
 
 // Starts deliveries for all targets of the shard that can take some.
@@ -113,6 +138,7 @@ class Handoff {
   ShardCore& core_;
   HandoffBudget budget_;
   std::map<NodeNumber, uint64_t> running_;  // target -> operation
+  std::map<NodeNumber, RingEpoch> swept_;   // target -> HandoffTarget::Start
 };
 
 }  // namespace ringkv

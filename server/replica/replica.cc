@@ -132,7 +132,7 @@ void HandleWrite(ShardCore& core, NodeNumber from, RingEpoch epoch,
   const Keyspace* keyspace = core.ring()->FindKeyspace(request.keyspace);
   reply.code = CheckEpoch(core, keyspace, epoch);
   if (reply.code == ReplyCode::kOk && request.hint_for.empty() &&
-      !core.ring()->IsReplica(*keyspace, TokenOf(request.key), core.self())) {
+      !core.ring()->IsHolder(*keyspace, TokenOf(request.key), core.self())) {
     reply.code = ReplyCode::kNotReplica;
   }
   for (NodeNumber target : request.hint_for) {

@@ -50,6 +50,9 @@ class Operation {
   // beyond kWritten only for a reply of this node itself.
   virtual void OnReply(NodeNumber from, DataBody& reply, Release release) = 0;
   virtual void OnTimer() {}
+  // Replies sent in an older ring epoch are dropped: what their sender held
+  // then may be gone, or is asked for again.
+  virtual RingEpoch replies_since() const { return 0; }
   // Some peer changed between alive and not.
   virtual void OnPeersChanged() {}
   // A newer ring was adopted.

@@ -389,7 +389,8 @@ class Shard::Impl {
     } else {
       const uint64_t operation = std::visit(
           [](const auto& message) { return message.operation; }, body);
-      if (Operation* running = core_.Find(operation)) {
+      Operation* running = core_.Find(operation);
+      if (running != nullptr && epoch >= running->replies_since()) {
         running->OnReply(from, body, release);
       } else {
         RINGKV_MARK("late-reply-ignored");

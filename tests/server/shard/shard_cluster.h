@@ -96,6 +96,30 @@ class ShardCluster {
     }
   }
 
+  // The ring of whoever starts, or asks for a newer one, from now on; new
+  // members start with it. Others have to Adopt() it.
+  void SetRing(const RingSpec& spec) {
+    auto ring = Ring::Make(spec);
+    RINGKV_CHECK(ring.ok());
+    ring_ = *ring;
+    for (const Member& member : ring_->spec().members) {
+      Node& node = nodes_[member.number];
+      if (node.engine != nullptr) continue;
+      node.engine = std::make_unique<MemoryEngine>();
+      up_.insert(member.number);
+      StartNode(member.number);
+    }
+  }
+  void Adopt(NodeNumber node) {
+    nodes_[node].inbox.push_back(RingAdopted{ring_, node});
+  }
+  // The same for all members, and all that it brings with it at once.
+  void AdoptAll(const RingSpec& spec) {
+    SetRing(spec);
+    for (const Member& member : ring_->spec().members) Adopt(member.number);
+    Settle();
+  }
+
   // Loses what was not synced and starts anew under a fresh start id.
   void Restart(NodeNumber node) {
     nodes_[node].engine->Crash(0);
@@ -283,6 +307,7 @@ class ShardCluster {
       node.loop->Synced(*sequence, released);
     }
     node.shard->CheckInvariants();
+    if (released.wants_ring) Adopt(number);
     for (OutgoingMessage& message : released.messages) {
       wire_.emplace_back(number, std::move(message));
     }
