@@ -460,7 +460,7 @@ std::string Call::Detail() const {
   constexpr size_t kNodesShown = 6;
   std::string shown;
   if (nodes.size() > kNodesShown) {
-    shown = absl::StrCat(nodes.size() - kNodesShown, " others, then ");
+    shown = absl::StrCat(nodes.size() - kNodesShown, " tries before, then ");
     nodes.erase(nodes.begin(),
                 nodes.end() - static_cast<std::ptrdiff_t>(kNodesShown));
   }

@@ -33,6 +33,14 @@ absl::Status RingWatcher::WaitForRing(absl::Duration timeout) {
   size_t asked = 0;
   std::unique_lock<Mutex> lock(mutex_);
   while (view_.epoch() == 0 && Now() < until) {
+    // All have said that they are in no cluster: that will not pass by itself.
+    if (last_errors_.size() == candidates.size() &&
+        std::all_of(last_errors_.begin(), last_errors_.end(),
+                    [](const auto& error) {
+                      return absl::IsFailedPrecondition(error.second);
+                    })) {
+      break;
+    }
     const absl::Duration left = until - Now();
     changed_.wait_for(
         lock, absl::ToChronoNanoseconds(

@@ -100,7 +100,10 @@ absl::Status Complete(const CLI::App& app, const Flags& flags,
   }
   if (given("--rate")) {
     if (!std::isfinite(flags.rate) || flags.rate < 0.001 || flags.rate > 1e8) {
-      return Refuse("--rate", "is 0.001 to 100,000,000 operations a second");
+      return Refuse("--rate",
+                    absl::StrCat("is 0.001 to 100,000,000 operations a second, "
+                                 "not ",
+                                 flags.rate));
     }
     options.rate = flags.rate;
   } else if (given("--arrivals")) {

@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -17,6 +19,7 @@
 #include "base/token.h"
 #include "client/channel.h"
 #include "client/kvctl/command.h"
+#include "client/kvctl/signals.h"
 #include "client/load/loader.h"
 #include "client/load/records.h"
 #include "client/progress.h"
@@ -124,6 +127,7 @@ int Load(Session& session, const LoadArguments& arguments) {
   std::vector<std::string> errors;
   std::string stopped;
   uint64_t consumed_before = 0;
+  const SignalWatch signals;
   const auto note = [&](const LoadCounts& counts) {
     return counts.failed + counts.unknown + malformed == 0
                ? std::string()
@@ -138,6 +142,10 @@ int Load(Session& session, const LoadArguments& arguments) {
       break;
     }
     while (true) {
+      if (SignalWatch::Fired() != 0) {
+        stopped = "interrupted; what was begun is finished (again to kill)";
+        break;
+      }
       absl::StatusOr<std::optional<Record>> record = (*reader)->Next();
       if (!record.ok()) {
         if (arguments.continue_on_error &&
@@ -256,6 +264,17 @@ class Verdicts {
     MutexLock lock(mutex_);
     return examples_;
   }
+  // Counts what each replica holds of the keys.
+  void AddCopies(const v1::LocateResponse& located) {
+    MutexLock lock(mutex_);
+    for (const v1::LocatedCopy& copy : located.copies()) {
+      if (copy.replica() && copy.found()) ++copies_[Printable(copy.name())];
+    }
+  }
+  std::map<std::string, uint64_t> copies() const {
+    MutexLock lock(mutex_);
+    return copies_;
+  }
 
   std::atomic<uint64_t> equal{0};      // the value, and in every replica
   std::atomic<uint64_t> missing{0};    // no value
@@ -267,6 +286,7 @@ class Verdicts {
  private:
   mutable Mutex mutex_;
   std::vector<std::string> examples_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> copies_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Empty if all replicas hold equal copies.
@@ -373,6 +393,7 @@ int Verify(Session& session, const VerifyArguments& arguments) {
       return std::nullopt;
     }
     bool hinted = false;
+    verdicts.AddCopies(located);
     std::string finding = CompareCopies(located, n, hinted);
     if (hinted) ++verdicts.hinted;
     return finding;
@@ -458,6 +479,7 @@ int Verify(Session& session, const VerifyArguments& arguments) {
     json["replicas_unequal"] = verdicts.unequal.load();
     json["failed"] = verdicts.failed.load();
     json["hinted"] = verdicts.hinted.load();
+    json["copies"] = verdicts.copies();
     json["seconds"] = seconds;
     json["examples"] = Json::array();
     for (const std::string& example : verdicts.examples()) {
@@ -506,17 +528,53 @@ Json DumpValue(const SiblingValue& sibling) {
   return json;
 }
 
+// Where a dump goes.
+struct DumpTarget {
+  std::string path;  // with links followed
+  // A plain file, or none yet: written beside it and renamed at the end.
+  // Devices and pipes are written to as they are.
+  bool renamed = true;
+};
+
+absl::StatusOr<DumpTarget> TargetOf(const std::string& file) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  DumpTarget target{file, true};
+  const fs::file_status status = fs::status(file, error);
+  if (fs::is_directory(status)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": is a directory; name a file in it"));
+  }
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    target.renamed = false;
+  } else if (fs::is_symlink(fs::symlink_status(file, error))) {
+    target.path = fs::weakly_canonical(file, error).string();
+    if (error) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ": cannot be followed: ", error.message()));
+    }
+  }
+  return target;
+}
+
 int Dump(Session& session, const DumpArguments& arguments) {
+  const bool to_file = arguments.file != "-";
+  const absl::StatusOr<DumpTarget> target = TargetOf(arguments.file);
+  if (to_file && !target.ok()) {
+    session.Fail(target.status());
+    return kExitUsage;
+  }
   absl::StatusOr<Client> client = session.Connect();
   if (!client.ok()) return session.Fail(client.status());
-  const bool to_file = arguments.file != "-";
-  const std::string partial = arguments.file + ".partial";
+  const bool renamed = to_file && target->renamed;
+  const std::string written_to =
+      absl::StrCat(target.ok() ? target->path : "", renamed ? ".partial" : "");
   std::ofstream file;
   if (to_file) {
-    file.open(partial, std::ios::binary | std::ios::trunc);
+    file.open(written_to, std::ios::binary | std::ios::trunc);
     if (!file) {
       return session.Fail(absl::PermissionDeniedError(
-          absl::StrCat(partial, ": cannot be written")));
+          absl::StrCat(written_to, ": cannot be written")));
     }
   }
   std::ostream& out = to_file ? file : session.streams.out;
@@ -555,15 +613,18 @@ int Dump(Session& session, const DumpArguments& arguments) {
   progress.Finish();
   out.flush();
   if (end.ok() && (!out || !end->cursor.empty())) {
-    end = absl::DataLossError(absl::StrCat(to_file ? partial : "the output",
+    // A reader that has seen enough (`| head`) is no news.
+    if (!to_file && OutputReaderIsGone()) return kExitFailed;
+    end = absl::DataLossError(absl::StrCat(to_file ? written_to : "the output",
                                            ": writing failed after ", entries,
                                            " records"));
   }
   if (to_file) {
     file.close();
-    if (end.ok() && std::rename(partial.c_str(), arguments.file.c_str()) != 0) {
+    if (end.ok() && renamed &&
+        std::rename(written_to.c_str(), target->path.c_str()) != 0) {
       end = absl::PermissionDeniedError(absl::StrCat(
-          arguments.file, ": cannot be written; the dump is in ", partial));
+          target->path, ": cannot be written; the dump is in ", written_to));
     }
   }
   if (!end.ok()) {

@@ -61,6 +61,7 @@ Json NodeJson(const v1::NodeStatus& node) {
   json["ownership"] = node.ownership();
   json["keys"] = node.keys();
   json["disk_bytes"] = node.disk_bytes();
+  json["read_only"] = node.read_only();
   json["hints"] = node.hints();
   json["hint_bytes"] = node.hint_bytes();
   json["in_flight"] = node.in_flight();
@@ -211,6 +212,11 @@ int ShowStatus(Session& session) {
       problems.push_back(absl::StrCat(Printable(node.name()), " is ",
                                       StateName(node.state())));
     }
+    if (node.read_only()) {
+      problems.push_back(absl::StrCat(
+          Printable(node.name()),
+          " refuses puts: its disk is below disk_reserve; free space there"));
+    }
   }
   const bool degraded =
       !problems.empty() ||
@@ -250,7 +256,7 @@ int ShowStatus(Session& session) {
     out << "as seen by " << Printable(status.name()) << " (" << admin.answered()
         << ")\n\n";
     Table table({">#", "NAME", "STATE", "HEARD", "LOCATION", "CLIENTS",
-                 ">WEIGHT", ">OWNS", ">KEYS", ">DISK", ">HINTS", ">EPOCH",
+                 ">WEIGHT", ">OWNS", ">KEYS~", ">DISK", ">HINTS", ">EPOCH",
                  ">CLOCK", "VERSION"});
     for (const v1::NodeStatus& node : status.nodes()) {
       const bool self = node.node_id() == status.node_id();
@@ -274,6 +280,8 @@ int ShowStatus(Session& session) {
            known ? Printable(node.version()) : "?"});
     }
     out << table.ToString();
+    out << "KEYS~ is an estimate of the store, which counts replaced versions "
+           "until they are compacted\n";
     if (!problems.empty() || status.warnings_size() > 0) out << "\n";
     for (const std::string& problem : problems) {
       out << "degraded: " << problem << "\n";
@@ -555,7 +563,7 @@ void AddClusterCommands(CLI::App& app, Session& session) {
     command
         .add_option("--nodes", arguments->nodes,
                     "how many there must be; waits for them")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(1, 10000));
     AddSwitch(command, "--yes", arguments->yes, "however many there are");
     command
         .add_option("--placement", arguments->placement,

@@ -1,6 +1,8 @@
 #include "client/kvctl/command.h"
 
 #include <grpcpp/grpcpp.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -89,6 +91,11 @@ absl::Status AdminClient::Call(
                     last.message());
   }
   return absl::Status(last.code(), reasons);
+}
+
+bool OutputReaderIsGone() {
+  pollfd output = {STDOUT_FILENO, 0, 0};
+  return poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;
 }
 
 absl::StatusOr<std::shared_ptr<const Ring>> FetchRing(

@@ -107,6 +107,9 @@ CallQuorum QuorumOf(const std::string& text);
 CLI::Validator SpanValidator();
 absl::Duration SpanOf(const std::string& text);
 
+// True once nobody reads the standard output any more, as after `| head`.
+bool OutputReaderIsGone();
+
 // "-" for 0.
 std::string CountOrDash(uint64_t count);
 std::string Percent(double share, int digits = 2);

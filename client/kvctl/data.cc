@@ -1,18 +1,22 @@
 // kvctl get, put, delete, scan, locate.
 
-#include <fstream>
-#include <iterator>
+#include <istream>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/kvctl/command.h"
+#include "client/load/byte_source.h"
 #include "client/progress.h"
 
 namespace ringkv {
 namespace {
+
+// A value of 1 MiB in hexadecimal digits, and a line end.
+constexpr size_t kReadValueBytesMax = (2 << 20) + 2;
 
 Json SiblingJson(const SiblingValue& sibling, bool with_value) {
   Json json = Json::object();
@@ -26,8 +30,23 @@ Json SiblingJson(const SiblingValue& sibling, bool with_value) {
 }
 
 // A context on the command line and in JSON is base64.
-absl::StatusOr<std::optional<std::string>> ContextOf(const std::string& text) {
-  if (text.empty()) return std::optional<std::string>();
+struct ContextArgument {
+  std::string text;
+  CLI::Option* option = nullptr;
+};
+
+absl::StatusOr<std::optional<std::string>> ContextOf(
+    const ContextArgument& argument) {
+  const std::string& text = argument.text;
+  if (argument.option == nullptr || argument.option->count() == 0) {
+    return std::optional<std::string>();
+  }
+  // Of a variable that was not set: a plain write would replace what is there.
+  if (text.empty()) {
+    return absl::InvalidArgumentError(
+        "--context is empty; leave it out, or give it as `kvctl get -o json` "
+        "shows it");
+  }
   absl::StatusOr<std::string> bytes = FromBase64(text);
   if (!bytes.ok()) {
     return absl::InvalidArgumentError(
@@ -36,9 +55,32 @@ absl::StatusOr<std::optional<std::string>> ContextOf(const std::string& text) {
   return std::optional<std::string>(*std::move(bytes));
 }
 
-void AddContext(CLI::App& command, std::string& context) {
-  command.add_option("--context", context,
-                     "of the read that this follows, in base64");
+void AddContext(CLI::App& command, ContextArgument& context) {
+  context.option = command.add_option(
+      "--context", context.text, "of the read that this follows, in base64");
+}
+
+// A file, or standard input for "-", as far as a value may go.
+absl::StatusOr<std::string> ReadValue(const std::string& path,
+                                      std::istream& standard_input) {
+  absl::StatusOr<std::unique_ptr<ByteSource>> source =
+      OpenFile(path, standard_input);
+  if (!source.ok()) return source.status();
+  std::string value;
+  std::vector<char> piece(64 << 10);
+  while (true) {
+    const absl::StatusOr<size_t> got =
+        (*source)->Read(piece.data(), piece.size());
+    if (!got.ok()) return got.status();
+    if (*got == 0) return value;
+    value.append(piece.data(), *got);
+    if (value.size() > kReadValueBytesMax) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path == "-" ? "standard input" : path, ": more than ",
+          kReadValueBytesMax,
+          " bytes; a value has 1 MiB at most, so keep large data in pieces"));
+    }
+  }
 }
 
 int PrintWritten(Session& session, const std::string& key,
@@ -135,7 +177,7 @@ struct PutArguments {
   std::string keyspace;
   uint32_t w = 0;
   std::string quorum = "default";
-  std::string context;
+  ContextArgument context;
   std::string ttl;
   bool blind = false;
   bool value_hex = false;
@@ -155,19 +197,13 @@ int Put(Session& session, const PutArguments& arguments) {
                              "or --file");
     return kExitUsage;
   }
-  if (!arguments.file.empty()) {
-    std::ifstream file(arguments.file, std::ios::binary);
-    if (!file) {
-      return session.Fail(absl::NotFoundError(
-          absl::StrCat(arguments.file, ": cannot be opened")));
+  if (!arguments.file.empty() || arguments.value == "-") {
+    value = ReadValue(arguments.file.empty() ? "-" : arguments.file,
+                      session.streams.in);
+    if (!value.ok()) {
+      session.Fail(value.status());
+      return absl::IsInvalidArgument(value.status()) ? kExitUsage : kExitFailed;
     }
-    value = std::string(std::istreambuf_iterator<char>(file), {});
-    if (file.bad()) {
-      return session.Fail(absl::DataLossError(
-          absl::StrCat(arguments.file, ": reading failed")));
-    }
-  } else if (arguments.value == "-") {
-    value = std::string(std::istreambuf_iterator<char>(session.streams.in), {});
   }
   if (arguments.value_hex) value = FromHex(*value);
   if (arguments.value_base64) value = FromBase64(*value);
@@ -197,7 +233,7 @@ struct DeleteArguments {
   std::string keyspace;
   uint32_t w = 0;
   std::string quorum = "default";
-  std::string context;
+  ContextArgument context;
 };
 
 int Delete(Session& session, const DeleteArguments& arguments) {
@@ -232,8 +268,7 @@ struct ScanArguments {
 };
 
 int Scan(Session& session, const ScanArguments& arguments) {
-  absl::StatusOr<std::optional<std::string>> cursor =
-      ContextOf(arguments.cursor);
+  absl::StatusOr<std::string> cursor = FromBase64(arguments.cursor);
   if (!cursor.ok()) {
     session.Note("--cursor is not base64; give it as scan printed it");
     return kExitUsage;
@@ -242,7 +277,7 @@ int Scan(Session& session, const ScanArguments& arguments) {
   if (!client.ok()) return session.Fail(client.status());
   ScanOptions options;
   options.keyspace = arguments.keyspace;
-  options.cursor = cursor->value_or("");
+  options.cursor = *cursor;
   options.limit = arguments.all ? 0 : arguments.limit;
   options.keys_only = arguments.keys_only;
   options.r = arguments.r;
@@ -449,7 +484,7 @@ void AddDataCommands(CLI::App& app, Session& session) {
                        "where an earlier scan stopped");
     CLI::Option* const limit =
         command.add_option("--limit", arguments->limit, "entries to list")
-            ->check(CLI::PositiveNumber)
+            ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 48))
             ->capture_default_str();
     AddSwitch(command, "--all", arguments->all, "list them all")
         ->excludes(limit);

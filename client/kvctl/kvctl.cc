@@ -1,8 +1,8 @@
 #include "client/kvctl/kvctl.h"
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 
+#include "absl/strings/str_cat.h"
 #include "client/channel.h"
 #include "client/kvctl/command.h"
 
@@ -46,19 +46,32 @@ int RunKvctl(const std::vector<std::string>& arguments, Streams& streams) {
   for (const std::string& argument : arguments) {
     argv.push_back(argument.c_str());
   }
+  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
+    return absl::StrCat("kvctl: ", error.what(), "\nkvctl --help says more\n");
+  });
   try {
     app.parse(static_cast<int>(argv.size()), argv.data());
+  } catch (const CLI::RequiredError& error) {
+    // Where a command is missing, the parser does not name the word that is
+    // none.
+    const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+    streams.err << "kvctl: "
+                << (unknown.empty()
+                        ? std::string(error.what())
+                        : absl::StrCat("\"", Printable(unknown.front()),
+                                       "\" is no command"))
+                << "\nkvctl --help lists the commands\n";
+    return kExitUsage;
   } catch (const CLI::ParseError& error) {
     // Help and version are such "errors", too.
     const int code = app.exit(error, streams.out, streams.err);
     return code == 0 ? kExitDone : kExitUsage;
   }
   const int code = session.run ? session.run() : kExitUsage;
-  errno = 0;
   streams.out.flush();
   if (!streams.out && code == kExitDone) {
     // A reader that has seen enough (`| head`) is no news.
-    if (errno != EPIPE) session.Note("the output could not be written");
+    if (!OutputReaderIsGone()) session.Note("the output could not be written");
     return kExitFailed;
   }
   return code;

@@ -22,6 +22,7 @@
 #include "absl/strings/str_join.h"
 #include "client/channel.h"
 #include "client/kvctl/command.h"
+#include "client/kvctl/signals.h"
 #include "client/timer_queue.h"
 
 namespace ringkv {
@@ -40,34 +41,6 @@ struct PlaygroundArguments {
   std::string kvnode;
   std::string placement = "balanced";
   std::string log_level = "warn";
-};
-
-volatile sig_atomic_t stop_signal = 0;
-
-void OnSignal(int signal) { stop_signal = signal; }
-
-// Takes SIGINT, SIGTERM and SIGHUP for as long as it lives.
-class SignalWatch {
- public:
-  SignalWatch() {
-    stop_signal = 0;
-    struct sigaction action = {};
-    action.sa_handler = OnSignal;
-    for (size_t i = 0; i < std::size(kSignals); ++i) {
-      sigaction(kSignals[i], &action, &before_[i]);
-    }
-  }
-  ~SignalWatch() {
-    for (size_t i = 0; i < std::size(kSignals); ++i) {
-      sigaction(kSignals[i], &before_[i], nullptr);
-    }
-  }
-  SignalWatch(const SignalWatch&) = delete;
-  SignalWatch& operator=(const SignalWatch&) = delete;
-
- private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
-  struct sigaction before_[std::size(kSignals)];
 };
 
 bool PortIsFree(int port) {
@@ -292,7 +265,7 @@ int RunPlayground(Session& session, const PlaygroundArguments& arguments) {
         return false;
       }
     }
-    return stop_signal == 0;
+    return SignalWatch::Fired() == 0;
   };
   for (LocalNode& node : nodes) {
     status =
@@ -309,7 +282,7 @@ int RunPlayground(Session& session, const PlaygroundArguments& arguments) {
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    return status.ok() && stop_signal == 0;
+    return status.ok() && SignalWatch::Fired() == 0;
   };
   for (const LocalNode& node : nodes) {
     if (!wait_for("starting " + node.name,
@@ -347,7 +320,7 @@ int RunPlayground(Session& session, const PlaygroundArguments& arguments) {
       return FetchRing(node.client_address, absl::Seconds(1)).ok();
     });
   }
-  if (status.ok() && stop_signal == 0) {
+  if (status.ok() && SignalWatch::Fired() == 0) {
     const std::string self =
         session.streams.program.empty() ? "kvctl" : session.streams.program;
     if (session.json()) {
@@ -382,7 +355,7 @@ int RunPlayground(Session& session, const PlaygroundArguments& arguments) {
     }
     out.flush();
     // A node that dies is part of the play: only told, unless it was the last.
-    while (stop_signal == 0) {
+    while (SignalWatch::Fired() == 0) {
       size_t alive = 0;
       for (LocalNode& node : nodes) {
         std::string how;

@@ -71,6 +71,7 @@ struct NodeStatus {
   uint64_t age_ms = 0;   // since it was last heard; 0 for the answering node
   double ownership = 0;  // actual share of replicated ownership, 0 to 1
   uint64_t disk_bytes = 0;
+  bool read_only = false;
   uint64_t keys = 0;
   uint64_t hints = 0;
   uint64_t hint_bytes = 0;

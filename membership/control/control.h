@@ -152,6 +152,7 @@ struct LoadReported {
   uint64_t in_flight = 0;
   uint64_t disk_bytes = 0;
   uint64_t keys = 0;
+  bool read_only = false;      // below the disk reserve: refuses puts
   std::vector<Backlog> hints;  // one for each target
 };
 

@@ -111,6 +111,7 @@ Heartbeat Control::Impl::MakeHeartbeat(const Peer& peer) {
   if (init_.has_value()) beat.init = init_->init;
   beat.load.in_flight = load_.in_flight;
   beat.load.disk_bytes = load_.disk_bytes;
+  beat.load.read_only = load_.read_only;
   beat.load.keys = load_.keys;
   for (const LoadReported::Backlog& backlog : load_.hints) {
     HintLoad& hints = beat.load.hints.emplace_back();

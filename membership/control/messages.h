@@ -127,6 +127,7 @@ struct LoadSummary {
   uint64_t in_flight = 0;
   uint64_t disk_bytes = 0;
   uint64_t keys = 0;
+  bool read_only = false;
   // By target; the largest kHintTargetsMax backlogs.
   std::vector<HintLoad> hints;
   bool operator==(const LoadSummary&) const = default;

@@ -65,6 +65,7 @@ NodeStatus Control::Impl::OwnStatus() const {
   status.incarnation = incarnation_;
   status.ring_epoch = adopted_epoch_;
   status.disk_bytes = load_.disk_bytes;
+  status.read_only = load_.read_only;
   status.keys = load_.keys;
   status.in_flight = load_.in_flight;
   SumHints(load_.hints, status);
@@ -103,6 +104,7 @@ NodeStatus Control::Impl::StatusOf(const Peer& peer) const {
     const Heartbeat& beat = *peer.beat;
     status.ring_epoch = beat.adopted_epoch;
     status.disk_bytes = beat.load.disk_bytes;
+    status.read_only = beat.load.read_only;
     status.keys = beat.load.keys;
     status.in_flight = beat.load.in_flight;
     SumHints(beat.load.hints, status);

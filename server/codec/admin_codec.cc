@@ -39,6 +39,7 @@ void ToProto(const NodeStatus& node, v1::NodeStatus& out) {
   out.set_age_ms(node.age_ms);
   out.set_ownership(node.ownership);
   out.set_disk_bytes(node.disk_bytes);
+  out.set_read_only(node.read_only);
   out.set_keys(node.keys);
   out.set_hints(node.hints);
   out.set_hint_bytes(node.hint_bytes);

@@ -177,6 +177,7 @@ void ToProto(const Heartbeat& beat, pb::ControlMessage& out) {
   pb::LoadSummary& load = *to.mutable_load();
   load.set_in_flight(beat.load.in_flight);
   load.set_disk_bytes(beat.load.disk_bytes);
+  load.set_read_only(beat.load.read_only);
   load.set_keys(beat.load.keys);
   for (size_t i = 0; i < std::min(beat.load.hints.size(), kHintTargetsMax);
        ++i) {
@@ -212,6 +213,7 @@ absl::StatusOr<ControlMessage> HeartbeatOf(const pb::Heartbeat& in) {
   ASSIGN_OR_RETURN(beat.init, IdOf<ClusterId>("init", in.init()));
   beat.load.in_flight = in.load().in_flight();
   beat.load.disk_bytes = in.load().disk_bytes();
+  beat.load.read_only = in.load().read_only();
   beat.load.keys = in.load().keys();
   RETURN_IF_ERROR(
       CheckCount("load.hints", in.load().hints_size(), kHintTargetsMax));

@@ -251,13 +251,13 @@ std::vector<Setting> MakeSettings() {
          return absl::OkStatus();
        }});
   settings.push_back(
-      {"weight", "X",
-       "Share of the data relative to other nodes (above 0, up to 64)", "1",
-       false, [](const std::string& text, NodeConfig& config) -> absl::Status {
+      {"weight", "X", "Share of the data relative to other nodes (0.001 to 64)",
+       "1", false,
+       [](const std::string& text, NodeConfig& config) -> absl::Status {
          double weight = 0;
          if (!absl::SimpleAtod(text, &weight) || !std::isfinite(weight) ||
-             weight <= 0 || weight > 64) {
-           return Allowed("above 0, up to 64");
+             weight < 0.001 || weight > 64) {
+           return Allowed("0.001 to 64");
          }
          config.weight = weight;
          return absl::OkStatus();
@@ -445,7 +445,12 @@ absl::Status ApplyYamlNode(const std::string& path, const YAML::Node& root,
     if (!seen.insert(key).second) {
       return absl::InvalidArgumentError(absl::StrCat(where, ": given twice"));
     }
-    const absl::StatusOr<std::string> text = TextOf(entry.second);
+    const bool takes_lists = key == "seeds" || key == "location";
+    const bool is_list = entry.second.IsSequence() || entry.second.IsMap();
+    const absl::StatusOr<std::string> text =
+        is_list && !takes_lists
+            ? absl::InvalidArgumentError("takes one value, not a list")
+            : TextOf(entry.second);
     if (!text.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(
           where, ": ", absl::string_view(text.status().message())));
@@ -618,7 +623,18 @@ absl::Status ApplyYaml(const std::string& path, const std::string& text,
                        NodeConfig& config) {
   // yaml-cpp reports with exceptions; they end here.
   try {
-    return ApplyYamlNode(path, YAML::Load(text), config);
+    if (text.find('\0') != std::string::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": not YAML: it has a byte of value 0"));
+    }
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": ", documents.size(),
+          " YAML documents ('---' between them), of which only one can count"));
+    }
+    return documents.empty() ? absl::OkStatus()
+                             : ApplyYamlNode(path, documents.front(), config);
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ":", error.mark.line + 1, ": not YAML: ", error.msg));
@@ -736,7 +752,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc,
       check ? CommandLine::Action::kCheckConfig : CommandLine::Action::kRun;
 
   NodeConfig& config = result.config;
-  if (!file.empty()) {
+  if (app.get_option("--config")->count() > 0) {
     ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
     RETURN_IF_ERROR(ApplyYaml(file, text, config));
   }

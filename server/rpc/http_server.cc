@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
                            "num_threads",
                            threads.c_str(),
                            "request_timeout_ms",
-                           "10000",
+                           "2000",
                            "keep_alive_timeout_ms",
                            "500",
                            nullptr};

@@ -28,7 +28,7 @@ class HttpServer {
     std::function<Page()> readyz;
   };
   // Threads that serve requests.
-  static constexpr int kThreads = 3;
+  static constexpr int kThreads = 8;
 
   // Listens on host:port. UNAVAILABLE if that cannot be had.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(

@@ -395,6 +395,12 @@ class WatchStream final
 
   void OnRing(const RingNotice& notice) override {
     const std::lock_guard lock(mutex_);
+    if (!notice->has_ring()) {
+      End(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                       "this node is in no ring; form a cluster with kvctl "
+                       "init, or join it to one"));
+      return;
+    }
     next_ = notice;
     WriteNext();
   }

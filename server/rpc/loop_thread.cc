@@ -93,6 +93,7 @@ void LoopThread::PeersChange(PeersChanged peers) {
 }
 void LoopThread::ReadEnds(ReadDone done) { mailbox_.Push(std::move(done)); }
 void LoopThread::Drain() { mailbox_.Push(DrainNow{}); }
+void LoopThread::GiveUp() { mailbox_.Push(GiveUpNow{}); }
 
 void LoopThread::Synced(uint64_t sequence) {
   uint64_t before = synced_.load();
@@ -117,7 +118,7 @@ void LoopThread::Run() {
       std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStallRetry));
       const Instant now = SystemInstant();
       if (stalled_since_ == Instant{}) stalled_since_ = now;
-      if (now - stalled_since_ >= kStallPatience) RefuseWaiting();
+      if (gave_up_ || now - stalled_since_ >= kStallPatience) RefuseWaiting();
     } else {
       stalled_since_ = {};
       items = std::move(kept_);
@@ -185,6 +186,9 @@ void LoopThread::Accept(Item&& item, Instant now) {
   } else if (PeersChanged* peers = std::get_if<PeersChanged>(&item)) {
     peers_ = peers->peers;
     events_.push_back(std::move(*peers));
+  } else if (std::holds_alternative<GiveUpNow>(item)) {
+    gave_up_ = true;
+    AnswerAll();
   } else {
     shard_->Drain();
     draining_ = true;
@@ -226,9 +230,16 @@ void LoopThread::RefuseWaiting() {
     if (const auto* call = std::get_if<PostedCall>(&item)) {
       refused_.fetch_add(1, std::memory_order_relaxed);
       Answer(call->handle,
-             Refusal(absl::ResourceExhaustedError(
-                 "the store stalls, or its disk is full; nothing was done, try "
-                 "again later")));
+             Refusal(gave_up_
+                         ? absl::UnavailableError(
+                               "this node stops; nothing was done, use another "
+                               "node")
+                         : absl::ResourceExhaustedError(
+                               "the store stalls, or its disk is full; nothing "
+                               "was done, try again later")));
+    } else if (std::holds_alternative<GiveUpNow>(item)) {
+      gave_up_ = true;
+      AnswerAll();
     } else if (std::holds_alternative<MessageArrived>(item)) {
       dropped_.fetch_add(1, std::memory_order_relaxed);
     } else {
@@ -311,6 +322,10 @@ void LoopThread::EndCalls() {
       calls_.emplace(call->id, call->handle);
     }
   }
+  AnswerAll();
+}
+
+void LoopThread::AnswerAll() {
   const absl::flat_hash_map<CallId, CallHandle> calls = std::move(calls_);
   calls_.clear();
   for (const auto& [id, handle] : calls) {

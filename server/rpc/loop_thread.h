@@ -68,6 +68,9 @@ class LoopThread {
   LoopThread& operator=(const LoopThread&) = delete;
 
   void Start();
+  // What the loop has not answered yet is answered UNAVAILABLE, and so is what
+  // comes: for a stop that a stalled engine would hold up for ever.
+  void GiveUp();
   // Ends the thread after its present turn and waits for it. Calls that still
   // run are answered UNAVAILABLE.
   void Stop();
@@ -117,8 +120,10 @@ class LoopThread {
     std::function<void()> adopted;
   };
   struct DrainNow {};
-  using Item = std::variant<PostedCall, MessageArrived, CancelCalls, CancelSink,
-                            AdoptRing, PeersChanged, ReadDone, DrainNow>;
+  struct GiveUpNow {};
+  using Item =
+      std::variant<PostedCall, MessageArrived, CancelCalls, CancelSink,
+                   AdoptRing, PeersChanged, ReadDone, DrainNow, GiveUpNow>;
 
   void Run();
   void Accept(Item&& item, Instant now);
@@ -132,6 +137,7 @@ class LoopThread {
   void FlushSinks();
   void PublishStats(Instant now);
   void EndCalls();
+  void AnswerAll();
 
   const std::unique_ptr<Shard> shard_;
   TurnLoop turn_;
@@ -158,6 +164,7 @@ class LoopThread {
   std::shared_ptr<const PeerView> peers_;
   NodeNumber self_ = kNoNode;
   bool draining_ = false;
+  bool gave_up_ = false;
   std::map<NodeNumber, std::vector<DataMessage>> outgoing_;
   RingEpoch epoch_ = 0;
   uint64_t synced_told_ = 0;

@@ -186,6 +186,7 @@ class NodeImpl final : public Node {
   std::shared_ptr<const PeerView> published_peers_;
   std::shared_ptr<const AddressView> published_addresses_;
   bool published_draining_ = false;
+  bool published_standby_ = false;
 
   mutable std::mutex ready_mutex_;
   bool was_ready_ = false;    // under ready_mutex_
@@ -509,12 +510,15 @@ void NodeImpl::SetReadOnly(uint64_t free_bytes) {
 
 LoadReported NodeImpl::Load() {
   UpdateReady();
+  // A node that is in no ring has nothing else to say so at.
+  PublishRing();
   LoadReported load;
   for (const auto& loop : loops_) load.in_flight += loop->in_flight();
   const EngineStats engine = engine_->Stats();
   SetReadOnly(engine.disk_free_bytes);
   load.disk_bytes = engine.disk_bytes;
   load.keys = engine.data_keys;
+  load.read_only = read_only_;
   const ShardStats stats = SumStats();
   for (const auto& [target, backlog] : stats.hints) {
     load.hints.push_back({target, backlog.hints, backlog.bytes,
@@ -526,6 +530,10 @@ LoadReported NodeImpl::Load() {
 
 void NodeImpl::PublishRing() {
   const ControlView view = control_->View();
+  if (view.ring == nullptr && !published_standby_) {
+    published_standby_ = true;
+    board_.Publish(std::make_shared<v1::WatchRingResponse>());
+  }
   if (view.ring == nullptr || view.adopted_epoch < view.ring->epoch()) return;
   if (published_epoch_ == view.ring->epoch() &&
       published_peers_ == view.peers &&
@@ -639,7 +647,10 @@ void NodeImpl::Drain() {
                        [](const auto& loop) { return loop->drained(); });
   };
   while (!drained() && in_time()) std::this_thread::sleep_for(kPoll);
-  if (!drained()) spdlog::warn("drain_timeout passed with calls still running");
+  if (!drained()) {
+    spdlog::warn("drain_timeout passed with calls still running");
+    for (const auto& loop : loops_) loop->GiveUp();
+  }
   // Hints for nodes that are up reach them now; the others stay on disk.
   const auto hints_left = [this] {
     const ControlView view = control_->View();

@@ -34,12 +34,14 @@ class RingBoard {
   }
 
   // Tells `watcher` the present notice at once, unless its epoch is
-  // `known_epoch` or there is none. False if the board is closed.
+  // `known_epoch` or there is none. One without a ring says that this node is
+  // in none. False if the board is closed.
   bool Add(RingWatcher* watcher, uint64_t known_epoch) {
     const std::lock_guard lock(mutex_);
     if (closed_) return false;
     watchers_.insert(watcher);
-    if (notice_ != nullptr && notice_->ring().epoch() > known_epoch) {
+    if (notice_ != nullptr &&
+        (!notice_->has_ring() || notice_->ring().epoch() > known_epoch)) {
       watcher->OnRing(notice_);
     }
     return true;

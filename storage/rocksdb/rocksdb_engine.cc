@@ -36,6 +36,9 @@ constexpr uint64_t kMemoryBytesMin = 8 * kMiB;
 // Free space is looked at again after so many bytes of puts.
 constexpr int64_t kDiskCheckBytes = 1 * kMiB;
 
+// What must be free to open the store at all.
+constexpr uint64_t kOpenBytesMin = 4 * kMiB;
+
 // Families in the order of Family; RocksDB wants "default" to exist, and it
 // stays empty.
 constexpr std::array<const char*, kFamilies> kFamilyNames = {"data", "hints",
@@ -206,10 +209,10 @@ rocksdb::DBOptions RocksDbEngineImpl::DatabaseOptions(
   // Memtables are charged to the cache, so that one budget bounds both.
   result.write_buffer_manager =
       std::make_shared<rocksdb::WriteBufferManager>(memory_bytes / 3, cache_);
-  // Without it a loss of power could keep a flushed change of one family and
-  // lose an earlier one, of the same batch even, of another. It excludes
-  // pipelined writes.
-  result.atomic_flush = true;
+  // Batches stay whole without atomic flushes: a flush begins a new log and
+  // syncs all older ones first. In 7.8 an atomic flush that meets a full disk
+  // waits for itself for ever (decision 0007).
+  result.atomic_flush = false;
   result.unordered_write = false;
   result.enable_pipelined_write = false;
   result.wal_recovery_mode =
@@ -472,6 +475,14 @@ absl::StatusOr<std::unique_ptr<Engine>> RocksDbEngine::Open(
     const RocksDbOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<DataDirectory> directory,
                    DataDirectory::Open(options.path));
+  // RocksDB's own log file asserts that it can be written.
+  if (const uint64_t free_bytes = DiskFreeBytes(options.path);
+      free_bytes < kOpenBytesMin) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the disk is full: ", free_bytes,
+        " bytes are free on the file system of ", options.path, ", and ",
+        kOpenBytesMin, " are needed to open the store; free space there"));
+  }
   auto engine = std::make_unique<RocksDbEngineImpl>(std::move(directory),
                                                     options.disk_floor_bytes);
   RETURN_IF_ERROR(engine->OpenDatabase(options));

@@ -14,7 +14,7 @@
 // that the receiver has and the sender had not.
 //
 // Source: Almeida et al., "Scalable and accurate causality tracking for
-// eventually consistent stores", DAIS 2014; DESIGN of versions in
+// eventually consistent stores", DAIS 2014; decisions 0003 and 0004 in
 // docs/decisions.
 
 #ifndef RINGKV_STORAGE_VERSION_OBJECT_H_

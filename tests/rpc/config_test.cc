@@ -129,8 +129,8 @@ TEST_F(ConfigTest, BadValuesAreNamedWithFileKeyValueAndRange) {
   EXPECT_THAT(FileRefusal("fsync_interval: 100 parsecs\n"), HasSubstr("unit"));
   EXPECT_THAT(FileRefusal("shards: 300\n"), HasSubstr("0 to 256"));
   EXPECT_THAT(FileRefusal("shards: two\n"), HasSubstr("'two'"));
-  EXPECT_THAT(FileRefusal("weight: 0\n"), HasSubstr("above 0, up to 64"));
-  EXPECT_THAT(FileRefusal("weight: nan\n"), HasSubstr("above 0, up to 64"));
+  EXPECT_THAT(FileRefusal("weight: 0\n"), HasSubstr("0.001 to 64"));
+  EXPECT_THAT(FileRefusal("weight: nan\n"), HasSubstr("0.001 to 64"));
   EXPECT_THAT(FileRefusal("listen: localhost\n"), HasSubstr("HOST:PORT"));
   EXPECT_THAT(FileRefusal("listen: 127.0.0.1:0\n"), HasSubstr("1 to 65535"));
   EXPECT_THAT(FileRefusal("listen: 127.0.0.1:70000\n"),

@@ -90,6 +90,7 @@ ControlMessage RandomMessage(SeededRandom& random) {
       if (random.Chance(0.5)) beat.init = RandomId<ClusterId>(random);
       beat.load.in_flight = random.Next();
       beat.load.disk_bytes = random.Next();
+      beat.load.read_only = random.Chance(0.5);
       beat.load.keys = random.Next();
       for (uint64_t i = random.Uniform(4); i > 0; --i) {
         beat.load.hints.push_back(

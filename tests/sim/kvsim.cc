@@ -350,7 +350,11 @@ int Main(int argc, char** argv) {
                  "--bench; see --help\n");
     return 2;
   }
-  return seeds.empty() ? 0 : RunSeeds(flags, std::move(seeds));
+  if (seeds.empty()) {
+    std::fprintf(stderr, "kvsim: no seeds in %s\n", flags.seeds_file.c_str());
+    return 2;
+  }
+  return RunSeeds(flags, std::move(seeds));
 }
 
 }  // namespace

@@ -320,7 +320,7 @@ class Simulation {
     NoteConnectivity();
   }
 
-  // Calendars stay within what DESIGN allows between nodes in most runs; a
+  // Calendars stay within the drift that nodes bear in most runs; a
   // clock that is further ahead makes its node refuse writes.
   void StepClock(Node& node, int64_t micros) {
     constexpr int64_t kAheadMax = 3 * 1000 * 1000;

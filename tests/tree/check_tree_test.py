@@ -182,23 +182,6 @@ class CheckTreeTest(unittest.TestCase):
                     self.assert_rejects(path, f"\n# // {word}: later\n", "unfinished", 2)
         self.assert_rejects("base/a.cc", 'return Error("Not implemented");\n', "unfinished")
 
-    def test_paths_of_a_machine_are_rejected(self):
-        for path in ["/work/main", "/home/someone/ringkv", "/root/x", "/tmp/wt/a"]:
-            with self.subTest(path=path):
-                self.assert_rejects("scripts/a", f"cd {path}\n", "path of one machine")
-        self.assert_accepts("scripts/a", "cd $root/work; ls /usr/bin /var/lib; a/root\n")
-
-    def test_registry_hosts_are_rejected(self):
-        self.assert_rejects("integration/node/.npmrc",
-                            "registry=https://registry.npmjs.org/\n", "registry")
-
-    def test_words_about_the_making_are_rejected(self):
-        for text in ["as issue 12 asks", "in this session", "see issue #3",
-                     "Written by an AI assistant", "DESIGN section 7", "the DESIGN.md"]:
-            with self.subTest(text=text):
-                self.assert_rejects("docs/a.md", text + "\n", "making of the project")
-        self.assert_accepts("docs/a.md", "The session key is issued promptly.\n")
-
     def test_sleeping_and_skipped_tests_are_rejected(self):
         self.assert_rejects("tests/a_test.cc", "absl::SleepFor(x);\n", "wait")
         self.assert_rejects("integration/a.py", "time.sleep(1)\n", "wait")
