@@ -5,7 +5,8 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
-#include <iostream>
+#include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/mark.h"
 #include "base/planted.h"
 #include "base/status.h"
+#include "tests/sim/marks.h"
 #include "tests/sim/overrides.h"
 #include "tests/sim/planted_bugs.h"
 #include "tests/sim/runner.h"
@@ -50,6 +53,7 @@ struct Flags {
   bool list_plants = false;
   bool stop_at_first = false;
   bool marks = false;
+  std::string unreached;
   bool quiet = false;
 };
 
@@ -174,7 +178,34 @@ int RunOne(const Flags& flags, uint64_t seed) {
   return 1;
 }
 
+// The whole file; false with a message if it cannot be read.
+bool ReadFile(const std::string& path, std::string& text) {
+  std::ifstream in(path, std::ios::binary);
+  text.assign(std::istreambuf_iterator<char>(in), {});
+  if (in) return true;
+  std::fprintf(stderr, "kvsim: cannot read %s\n", path.c_str());
+  return false;
+}
+
+void PrintMarks(const char* what, const std::vector<std::string>& marks) {
+  if (marks.empty()) return;
+  std::printf("%s: %s\n", what, absl::StrJoin(marks, " ").c_str());
+}
+
 int RunSeeds(const Flags& flags, std::vector<uint64_t> seeds) {
+  std::set<std::string> unreached;
+  if (!flags.unreached.empty()) {
+    std::string text;
+    if (!ReadFile(flags.unreached, text)) return 2;
+    absl::StatusOr<std::set<std::string>> parsed =
+        ParseUnreached(text, AllMarks());
+    if (!parsed.ok()) {
+      std::fprintf(stderr, "kvsim: %s: %s\n", flags.unreached.c_str(),
+                   std::string(parsed.status().message()).c_str());
+      return 2;
+    }
+    unreached = *std::move(parsed);
+  }
   ManyOptions options;
   options.seeds = std::move(seeds);
   options.jobs = flags.jobs;
@@ -191,17 +222,13 @@ int RunSeeds(const Flags& flags, std::vector<uint64_t> seeds) {
       static_cast<unsigned long long>(result.repeated), result.failures.size(),
       static_cast<unsigned long long>(result.operations),
       result.simulated_seconds, result.seconds);
-  std::vector<std::string> missed;
-  for (const std::string& mark : AllMarks()) {
-    if (!result.marks.contains(mark)) missed.push_back(mark);
-  }
-  if (!missed.empty()) {
-    std::printf("marks never reached:");
-    for (const std::string& mark : missed) std::printf(" %s", mark.c_str());
-    std::printf("\n");
-  }
+  std::set<std::string> reached;
+  for (const auto& [mark, runs] : result.marks) reached.insert(mark);
+  const MarkReport marks = CompareMarks(AllMarks(), reached, unreached);
+  PrintMarks("marks never reached", marks.missed);
+  PrintMarks("marks reached that were said not to be", marks.outdated);
   if (result.failures.empty()) {
-    return flags.marks && !missed.empty() ? 1 : 0;
+    return flags.marks && !marks.missed.empty() ? 1 : 0;
   }
   std::printf("repeat the first: %s%llu --trace\n", options.command.c_str(),
               static_cast<unsigned long long>(result.failures[0].seed));
@@ -284,6 +311,8 @@ int Main(int argc, char** argv) {
                "Stop at the first seed that fails");
   app.add_flag("--all-marks", flags.marks,
                "Fail if a coverage mark was never reached");
+  app.add_option("--unreached", flags.unreached,
+                 "File of marks that need not be reached, with the reasons");
   app.add_flag("--quiet", flags.quiet, "No progress line");
   app.add_option("--plant", flags.plant,
                  "Run with this planted bug (see --list-plants)");

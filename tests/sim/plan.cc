@@ -260,11 +260,12 @@ std::string Fault::ToString() const {
 std::string Plan::ToString() const {
   std::string out = absl::StrFormat(
       "seed %u: %d nodes, %s placement, %d clients, %d operations, %d keys, "
-      "%s, %d faults\n",
+      "%s, %d faults%s\n",
       seed, nodes.size(),
       placement == PlacementStrategy::kBalanced ? "balanced" : "hashed",
       workload.clients, workload.operations, workload.keys,
-      network.streams ? "streams" : "loose messages", faults.size());
+      network.streams ? "streams" : "loose messages", faults.size(),
+      operators ? ", operators" : "");
   for (size_t i = 0; i < nodes.size(); ++i) {
     absl::StrAppendFormat(
         &out, "  n%d: rack %s, weight %g, %d shards, %d ppm, %g s\n", i,
@@ -320,6 +321,7 @@ Plan PlanOf(uint64_t seed) {
     fault.hammered = hammers.Next();
     fault.duration = TimeBetween(hammers, 5, 500) * kMillisecond;
   }
+  plan.operators = seed % 6 == 0;
   NumberFaults(plan);
   return plan;
 }

@@ -31,6 +31,7 @@ enum class Purpose : uint64_t {
   kFinal = 7,
   kTurn = 8,
   kHammer = 9,
+  kOperators = 20,
 };
 SeededRandom RandomFor(uint64_t seed, Purpose purpose, uint64_t index = 0);
 
@@ -157,6 +158,8 @@ struct Plan {
   WorkloadPlan workload;
   std::vector<Fault> faults;        // by time
   WorldTime length = 60 * kSecond;  // of the workload, at least
+  // Keyspaces that clients do not use come and go meanwhile.
+  bool operators = false;
 
   std::string ToString() const;
 };

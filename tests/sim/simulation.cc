@@ -14,6 +14,7 @@
 #include "tests/sim/availability.h"
 #include "tests/sim/network.h"
 #include "tests/sim/node.h"
+#include "tests/sim/operators.h"
 #include "tests/sim/scheduler.h"
 #include "tests/sim/workload.h"
 
@@ -69,7 +70,12 @@ class Simulation {
     if (Form()) {
       Work();
       Heal();
-      if (AwaitRecovery() && AwaitHintsGone()) {
+      const bool recovered = AwaitRecovery();
+      if (recovered && operators_ != nullptr) {
+        operators_->Check(
+            [this](std::string text) { Complain("ring", std::move(text)); });
+      }
+      if (recovered && AwaitHintsGone()) {
         CompareWithoutReads();
         FinalReads();
         if (AwaitQuiet() && AwaitHintsGone()) {
@@ -235,6 +241,10 @@ class Simulation {
       scheduler_.At(begin + fault.at, [this, &fault] {
         if (!healed_) Inject(fault);
       });
+    }
+    if (plan_.operators) {
+      operators_ = std::make_unique<Operators>(world_);
+      operators_->Start(plan_.length);
     }
     workload_->Start();
     Await(plan_.length, plan_.length, [] { return false; });
@@ -889,6 +899,7 @@ class Simulation {
   std::vector<PowerLoss> power_losses_;
   std::shared_ptr<const Ring> ring_;
   std::unique_ptr<Workload> workload_;
+  std::unique_ptr<Operators> operators_;
   std::vector<std::function<void()>> undos_;
   bool healed_ = false;
   int calls_out_ = 0;

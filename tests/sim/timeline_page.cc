@@ -18,6 +18,7 @@ const char kTimelineHead[] = R"PAGE(<!DOCTYPE html>
   .violation { border-left: 4px solid #c62828; background: #fdf0f0;
                padding: 5px 10px; margin: 6px 0; cursor: pointer; }
   .violation b { color: #a31515; }
+  #violations { max-height: 132px; overflow-y: auto; }
   #held { border-left: 4px solid #2e7d32; background: #eef7ee;
           padding: 5px 10px; margin: 6px 0; }
   #bar { position: sticky; top: 0; z-index: 2; background: #fff;
@@ -122,9 +123,9 @@ const clientLanes = [];
 for (let c = 0; c < D.clients; ++c) {
   const ops = D.ops.filter(o => o.client === c);
   // Only what concerns the key needs room of its own.
-  const rows = Math.min(6, stack(ops.filter(o => o.mine), 0));
+  const rows = Math.min(14, stack(ops.filter(o => o.mine), 0));
   clientLanes.push(lane('c' + c, 'c' + c, rows * ROW + 8));
-  for (const o of ops) o.row = Math.min(5, o.row || 0);
+  for (const o of ops) o.row = Math.min(13, o.row || 0);
 }
 const readLane = D.reads.length ? lane('reads', 'final reads', ROW + 8) : null;
 if (readLane) for (const o of D.reads) o.row = 0;
