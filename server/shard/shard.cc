@@ -68,7 +68,9 @@ class Shard::Impl {
   }
 
   void TurnCommitted(uint64_t sequence) {
-    for (auto& overlay : core_.overlay_) overlay.clear();
+    for (auto& overlay : core_.overlay_) {
+      if (!overlay.empty()) overlay.clear();
+    }
     if (!core_.written_this_turn_.empty()) {
       for (uint64_t hash : core_.written_this_turn_) {
         core_.unsynced_[hash] = sequence;

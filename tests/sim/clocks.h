@@ -44,8 +44,9 @@ class NodeClocks {
 
   // What the monotonic clock has run since world time 0.
   int64_t Run(WorldTime world) const {
-    return world + static_cast<int64_t>(static_cast<__int128>(world) *
-                                        rate_ppm_ / 1000000);
+    // In two parts, neither of which overflows.
+    return world + world / 1000000 * rate_ppm_ +
+           world % 1000000 * rate_ppm_ / 1000000;
   }
 
   int64_t origin_;

@@ -16,7 +16,7 @@ void Scheduler::At(WorldTime when, Action action) {
     actions_[index] = std::move(action);
   }
   heap_.push_back({std::max(when, now_), order_++, index});
-  std::push_heap(heap_.begin(), heap_.end(), Later);
+  std::push_heap(heap_.begin(), heap_.end(), Later());
 }
 
 bool Scheduler::RunNext(WorldTime until) {
@@ -24,7 +24,7 @@ bool Scheduler::RunNext(WorldTime until) {
     now_ = std::max(now_, until);
     return false;
   }
-  std::pop_heap(heap_.begin(), heap_.end(), Later);
+  std::pop_heap(heap_.begin(), heap_.end(), Later());
   const Slot slot = heap_.back();
   heap_.pop_back();
   now_ = slot.when;

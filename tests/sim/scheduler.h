@@ -119,9 +119,12 @@ class Scheduler {
     uint64_t order;
     uint32_t action;
   };
-  static bool Later(const Slot& a, const Slot& b) {
-    return a.when != b.when ? a.when > b.when : a.order > b.order;
-  }
+  // A type of its own, so that the heap's functions are compiled around it.
+  struct Later {
+    bool operator()(const Slot& a, const Slot& b) const {
+      return a.when != b.when ? a.when > b.when : a.order > b.order;
+    }
+  };
 
   WorldTime now_ = 0;
   uint64_t order_ = 0;
