@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "base/ids.h"
+#include "membership/control/messages.h"
 #include "membership/ring/ring.h"
 
 namespace ringkv {
@@ -44,9 +45,31 @@ struct DropKeyspaceCall {
   std::string name;
 };
 
+// Starts an operation that changes who holds what. Members are named by number,
+// name, id or address; nodes that join by name, id or address.
+struct StartOperationCall {
+  TopologyKind kind = TopologyKind::kJoin;  // not kKeyspace
+  // Who joins, leaves, is dead, or gets another weight.
+  std::vector<std::string> nodes;
+  // kReplace: the new node for each of `nodes`.
+  std::vector<std::string> replacements;
+  double weight = 1;          // kWeight
+  RingEpoch planned_for = 0;  // refuse in any other ring epoch; 0: any
+  bool allow_fewer_replicas = false;
+  // Answer the plan and change nothing.
+  bool dry_run = false;
+};
+
+struct OperationsCall {};
+
+struct AbortOperationCall {
+  RingEpoch operation = 0;  // 0: whichever runs
+};
+
 using AdminCall =
     std::variant<StatusCall, InitCall, HintsCall, CreateKeyspaceCall,
-                 AlterKeyspaceCall, DropKeyspaceCall>;
+                 AlterKeyspaceCall, DropKeyspaceCall, StartOperationCall,
+                 OperationsCall, AbortOperationCall>;
 
 // Values are those of ringkv.v1.NodeState.
 enum class NodeState : uint8_t {
@@ -116,9 +139,95 @@ struct HintsAnswer {
 struct KeyspaceAnswer {
   Keyspace keyspace;
   RingEpoch ring_epoch = 0;
+  // The operation that brings other N, R or W; 0: none was needed.
+  RingEpoch operation = 0;
 };
 
 struct DropKeyspaceAnswer {
+  RingEpoch ring_epoch = 0;
+};
+
+struct NodeRef {
+  NodeNumber number{};
+  std::string name;
+};
+
+// What one node will send another.
+struct PlannedTransfer {
+  NodeRef from;
+  NodeRef to;
+  uint64_t ranges = 0;
+  uint64_t bytes = 0;  // estimated from what the sender stores
+};
+
+// A node's part of the replicas, 0 to 1.
+struct PlannedShare {
+  NodeRef node;
+  double before = 0;
+  double after = 0;
+};
+
+struct OperationPlan {
+  TopologyKind kind = TopologyKind::kJoin;
+  RingEpoch epoch = 0;                     // the ring that it was made for
+  std::vector<NodeRef> nodes;              // whom it is about
+  std::vector<PlannedTransfer> transfers;  // by receiver, then sender
+  std::vector<PlannedShare> shares;        // by node number
+  // The largest part of any node over its fair part; 1 is perfect.
+  double largest_over_fair_before = 0;
+  double largest_over_fair_after = 0;
+  std::vector<std::string> warnings;
+};
+
+struct StartOperationAnswer {
+  OperationPlan plan;
+  RingEpoch operation = 0;  // its id, the epoch of its start; 0: a dry run
+};
+
+// Somebody that a running operation waits for.
+struct OperationWait {
+  NodeRef node;  // none: all of them
+  std::string why;
+};
+
+struct OperationProgress {
+  NodeRef node;
+  bool alive = false;
+  TransferReport report;
+};
+
+enum class OperationState : uint8_t {
+  kStarting = 1,   // not every quorum knows of it
+  kStreaming = 2,  // the new owners receive what they will hold
+  kSwitching = 3,  // reads go to the new owners
+  kDone = 4,
+  kAborted = 5,
+};
+
+struct OperationStatus {
+  RingEpoch id = 0;
+  TopologyKind kind = TopologyKind::kJoin;
+  OperationState state = OperationState::kStarting;
+  std::vector<NodeRef> nodes;
+  std::vector<NodeRef> replaced;  // kReplace: for each of `nodes`
+  std::string keyspace;           // kKeyspace
+  // Calendar times at which the answering node learned of it; 0: before it
+  // started, or not yet.
+  int64_t started_ms = 0;
+  int64_t ended_ms = 0;
+  std::vector<OperationProgress> progress;  // of those that receive something
+  std::vector<OperationWait> waits;
+};
+
+struct OperationsAnswer {
+  std::optional<OperationStatus> running;
+  // Newest first; those that ended while the answering node ran.
+  std::vector<OperationStatus> finished;
+  RingEpoch ring_epoch = 0;
+};
+
+struct AbortOperationAnswer {
+  RingEpoch operation = 0;
   RingEpoch ring_epoch = 0;
 };
 
@@ -126,7 +235,8 @@ struct AdminAnswer {
   absl::Status status;
   // What belongs to the call, if status is OK.
   std::variant<std::monostate, StatusAnswer, InitAnswer, HintsAnswer,
-               KeyspaceAnswer, DropKeyspaceAnswer>
+               KeyspaceAnswer, DropKeyspaceAnswer, StartOperationAnswer,
+               OperationsAnswer, AbortOperationAnswer>
       answer;
 };
 

@@ -101,6 +101,7 @@ void Control::Impl::Handle(const ControlStarted&) {
   if (ring_ != nullptr) {
     AddRingPeers();
     out_->ring = ring_;
+    FollowOperation(nullptr);
   } else if (options_.init_single) {
     InitSingle();
   }
@@ -122,12 +123,25 @@ void Control::Impl::Handle(const AdminArrived& event) {
     StartChange(call, event.deadline, *alter);
   } else if (const auto* drop = std::get_if<DropKeyspaceCall>(&event.request)) {
     StartChange(call, event.deadline, *drop);
+  } else if (const auto* start =
+                 std::get_if<StartOperationCall>(&event.request)) {
+    StartTopology(call, event.deadline, *start);
+  } else if (std::holds_alternative<OperationsCall>(event.request)) {
+    Answer(call, OperationsNow());
+  } else if (const auto* abort =
+                 std::get_if<AbortOperationCall>(&event.request)) {
+    StartAbort(call, event.deadline, *abort);
   }
 }
 
 void Control::Impl::Handle(const LoadReported& event) {
   load_ = event;
   load_at_ = time_.now;
+  // Some loop may have measured its part just before the report came; after
+  // the report before, all had.
+  load_epoch_ = reported_epoch_;
+  reported_epoch_ = adopted_epoch_;
+  step_stale_ = true;
   for (const LoadReported::Backlog& backlog : load_.hints) {
     own_rates_.Report(backlog.target, backlog.delivered, time_.now);
   }
@@ -171,6 +185,7 @@ void Control::Impl::Tick() {
   if (stopped_) return;
   TickInit();
   TickRings();
+  TickTopology();
   RenewBound(/*force=*/false);
 }
 
@@ -181,6 +196,7 @@ void Control::Impl::ComputeNextTimer() {
     WantLinks(next);
     WantInit(next);
     WantRings(next);
+    WantTopology(next);
   }
   next_timer_ = next;
 }

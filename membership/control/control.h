@@ -162,6 +162,12 @@ struct EpochAdopted {
   RingEpoch epoch = 0;
 };
 
+// What the shard loops receive in the running topology operation, summed over
+// them; about once a second while it runs, and when all of it is done.
+struct TransfersReported {
+  TransferReport report;
+};
+
 // A shard met a peer with a newer ring.
 struct RingWanted {
   NodeNumber from{};
@@ -184,8 +190,8 @@ struct ControlTimer {};
 using ControlEvent =
     std::variant<ControlStarted, HelloArrived, HelloAnswered, LinkOffered,
                  LinkAnswered, LinkClosed, ControlArrived, AdminArrived,
-                 LoadReported, EpochAdopted, RingWanted, ClockBoundLow,
-                 MetaPersisted, DrainRequested, ControlTimer>;
+                 LoadReported, EpochAdopted, TransfersReported, RingWanted,
+                 ClockBoundLow, MetaPersisted, DrainRequested, ControlTimer>;
 
 // --- Effects ---
 
@@ -256,6 +262,11 @@ struct ControlEffects {
 
   // Give to every shard loop; answer with EpochAdopted. Null: unchanged.
   std::shared_ptr<const Ring> ring;
+  // The id of the running topology operation, once no quorum can be formed on
+  // an older ring: tell every shard loop to receive what it must; answer with
+  // TransfersReported. Comes once in a run, after EpochAdopted of that epoch.
+  // 0: nothing new.
+  RingEpoch begin_transfers = 0;
   // Null: unchanged.
   std::shared_ptr<const PeerView> peers;
   std::shared_ptr<const AddressView> addresses;

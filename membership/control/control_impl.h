@@ -4,6 +4,8 @@
 //   links.cc      discovery, handshake, streams
 //   heartbeats.cc liveness, clocks, what the shards are told about peers
 //   rings.cc      ring epochs: learning, voting, proposing
+//   topology.cc   operations that change who holds what, from START to FINISH
+//   operations.cc what operators ask of them and are told
 //   init.cc       the first ring
 //   status.cc     what is told to operators
 
@@ -122,11 +124,13 @@ class Control::Impl {
     LinkKind kind = LinkKind::kControl;
   };
 
-  // A change of the ring that an operator waits for.
+  // A change of the ring that an operator waits for, or the next step of the
+  // running operation.
   struct PendingChange {
-    uint64_t call = 0;
+    std::optional<uint64_t> call;  // none: nobody waits
     Instant deadline;
     RingChange change;
+    OperationPlan plan;  // of a TopologyRequest
     // Of the proposal that carries it now; zero: not yet proposed.
     ProposalId proposal;
     RingEpoch proposed_for = 0;
@@ -140,6 +144,27 @@ class Control::Impl {
     RingEpoch epoch = 0;
     Instant give_up;
     AdminOut out;
+  };
+
+  // What this node knows of how far the present step of the running operation
+  // is. Facts only grow: a node that acknowledged an epoch never goes back, and
+  // what it reported as received is on its disk.
+  struct StepProgress {
+    RingEpoch ring_epoch = 0;     // of the ring that this is about
+    RingEpoch barrier_epoch = 0;  // to be acknowledged
+    std::set<NodeNumber> acknowledged;
+    bool barrier_reached = false;
+    std::vector<NodeNumber> receivers;
+    std::set<NodeNumber> received;  // of these
+    // Since when this node sees that the next step may be taken.
+    std::optional<Instant> ready_since;
+  };
+
+  // An operation as it is remembered.
+  struct KnownOperation {
+    TopologyOperation operation;
+    OperationStatus status;  // without what changes
+    Instant since;
   };
 
   // The `init` that this node leads.
@@ -268,10 +293,50 @@ class Control::Impl {
   void ProposeNext();
   void SettleChanges();
   void AnswerChange(const PendingChange& change);
+  AdminAnswer AnswerTo(const PendingChange& change) const;
+  void RefuseChange(const PendingChange& change, absl::Status status);
   bool AllHaveAdopted(RingEpoch epoch) const;
   void TickRings();
   void WantRings(Instant& next) const;
   std::string NamesOf(const std::vector<NodeNumber>& numbers) const;
+
+  bool KnowsDeparted(const Peer& peer) const;
+  void Depart(const Ring& ring);
+  // Why this node must not serve under `ring`; empty: it may.
+  std::string WhyExpelled(const Ring& ring) const;
+
+  // --- topology.cc ---
+  void Handle(const TransfersReported& event);
+  // The running operation; null: none.
+  const TopologyOperation* Running() const;
+  void FollowOperation(const Ring* before);
+  void ResetStep();
+  void UpdateStep();
+  bool HintsAreDelivered(NodeNumber leaver) const;
+  bool StepIsReady() const;
+  absl::Duration StepInDelay() const;
+  void TickTopology();
+  void WantTopology(Instant& next) const;
+  // FAILED_PRECONDITION names who sees one of the nodes alive that `request`
+  // takes for dead.
+  absl::Status CheckDead(const TopologyRequest& request) const;
+  const std::vector<NodeNumber>& Silent();
+
+  // --- operations.cc ---
+  void StartTopology(uint64_t call, Instant deadline,
+                     const StartOperationCall& request);
+  void StartAbort(uint64_t call, Instant deadline,
+                  const AbortOperationCall& request);
+  AdminAnswer OperationsNow() const;
+  absl::StatusOr<TopologyRequest> Resolve(
+      const StartOperationCall& request) const;
+  absl::StatusOr<NodeNumber> ResolveMember(const std::string& text) const;
+  absl::StatusOr<Member> ResolveStandby(const std::string& text) const;
+  // Of a ring that has the operation.
+  OperationPlan PlanOf(const Ring& ring) const;
+  std::vector<OperationWait> Waits() const;
+  NodeRef RefTo(NodeNumber node) const;
+  uint64_t DiskBytesOf(NodeNumber node) const;
 
   // --- init.cc ---
   void Take(Peer& peer, const InitPrepare& prepare);
@@ -377,6 +442,19 @@ class Control::Impl {
   std::map<NodeId, Instant> fetched_;  // last request to a peer
   std::shared_ptr<const Ring> ownership_of_;
   std::map<NodeNumber, double> ownership_;
+
+  // Topology operations.
+  StepProgress step_;
+  bool step_stale_ = true;  // heartbeats may have brought something
+  TransferReport transfers_;
+  RingEpoch begun_ = 0;  // told to the shards in this run
+  std::optional<KnownOperation> operation_;
+  std::deque<OperationStatus> finished_;  // newest first
+  RingEpoch load_epoch_ = 0;              // of load_
+  RingEpoch reported_epoch_ = 0;          // adopted when load_ came
+  std::vector<NodeNumber> silent_;        // as of silent_at_
+  Instant silent_at_;
+  bool silent_known_ = false;
 
   // Init.
   std::optional<InitPledge> pledge_;

@@ -68,6 +68,7 @@ void Control::Impl::Take(Peer& peer, const Heartbeat& beat) {
     peer.rates.Report(hints.target, hints.delivered, time_.now);
   }
   views_stale_ = true;  // the offset of its clock
+  step_stale_ = true;
   peer.beat = beat;
   peer.last_beat = time_.now;
   peer.beat_on_link = true;
@@ -133,6 +134,12 @@ Heartbeat Control::Impl::MakeHeartbeat(const Peer& peer) {
               });
     beat.load.hints.resize(kHintTargetsMax);
   }
+  beat.load.epoch = load_epoch_;
+  const TopologyOperation* const running = Running();
+  if (running != nullptr && transfers_.operation == running->id) {
+    beat.transfers = transfers_;
+  }
+  beat.silent = Silent();
   return beat;
 }
 

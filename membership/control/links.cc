@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/planted.h"
 #include "membership/control/control_impl.h"
+#include "membership/topology/segments.h"
 
 namespace ringkv {
 namespace {
@@ -135,8 +137,18 @@ HelloReply Control::Impl::Judge(const NodeFacts& from, const NodeId& expected) {
                        Called(Facts()), " is of lineage ", spec.lineage, ", ",
                        Called(from), " is of lineage ", from.lineage));
     }
-    if (from.number != kNoNode && from.ring_epoch <= spec.epoch) {
+    if (from.number != kNoNode && from.ring_epoch <= spec.epoch &&
+        !Planted("departed-comes-back")) {
       const Member* const member = ring_->FindMember(from.number);
+      if (member != nullptr && member->id == from.id &&
+          IsTakenForDead(*ring_, from.number)) {
+        return refuse(
+            HelloOutcome::kDeparted,
+            absl::StrCat("node number ", ToInt(from.number), " (", from.name,
+                         ") is being taken out of the ring as dead, since "
+                         "epoch ",
+                         spec.operation->id));
+      }
       if (member == nullptr || member->id != from.id) {
         return refuse(
             HelloOutcome::kDeparted,
@@ -349,6 +361,8 @@ Instant Control::Impl::ForgetAt(const Peer& peer) const {
     if (stream.state != Stream::State::kNone) return Instant::Infinite();
   }
   if (IsMember(peer.id)) return Instant::Infinite();
+  // It is told when it calls.
+  if (KnowsDeparted(peer)) return Instant{};
   return std::max(peer.known_since, peer.last_heard.value_or(Instant{})) +
          options_.forget_after;
 }
@@ -651,6 +665,12 @@ void Control::Impl::TickLinks() {
   }
   for (auto it = peers_.begin(); it != peers_.end();) {
     Peer& peer = it->second;
+    if (KnowsDeparted(peer) && ForgetAt(peer) <= now) {
+      fetched_.erase(peer.id);
+      seen_.erase(peer.id);
+      it = peers_.erase(it);
+      continue;
+    }
     for (LinkKind kind : {LinkKind::kControl, LinkKind::kData}) {
       const Stream& stream = peer.stream(kind);
       if (stream.state == Stream::State::kDialling &&

@@ -28,6 +28,7 @@ inline constexpr uint32_t kFeatureLevelMax = 1;
 // Bounds of what is taken from a peer.
 inline constexpr size_t kKnownPeersMax = 1024;
 inline constexpr size_t kHintTargetsMax = 256;
+inline constexpr size_t kSilentMax = 1024;
 inline constexpr size_t kControlTextBytesMax = 4096;
 inline constexpr size_t kProposalHistoryMax = 32;
 
@@ -130,6 +131,8 @@ struct LoadSummary {
   bool read_only = false;
   // By target; the largest kHintTargetsMax backlogs.
   std::vector<HintLoad> hints;
+  // All loops had adopted this epoch before the above was measured.
+  RingEpoch epoch = 0;
   bool operator==(const LoadSummary&) const = default;
 };
 
@@ -158,6 +161,10 @@ struct Heartbeat {
   // The `init` that the sender leads at this moment; none: no such.
   ClusterId init;
   LoadSummary load;
+  // Of the running topology operation.
+  TransferReport transfers;
+  // Members that the sender does not hear, by number; at most kSilentMax.
+  std::vector<NodeNumber> silent;
   bool operator==(const Heartbeat&) const = default;
 };
 

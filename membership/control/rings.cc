@@ -14,6 +14,7 @@
 #include "membership/control/meta.h"
 #include "membership/epochs/voters.h"
 #include "membership/ring/ring_codec.h"
+#include "membership/topology/segments.h"
 
 namespace ringkv {
 namespace {
@@ -46,6 +47,9 @@ void Control::Impl::Handle(const RingWanted& event) {
 
 void Control::Impl::Take(Peer& peer, const RingFetch& fetch) {
   if (ring_ == nullptr || ring_->epoch() <= fetch.have_epoch) return;
+  // A ring is of no use to a standby node that it does not name; one that
+  // names a node which has left tells it so.
+  if (!IsMember(peer.id) && peer.facts->number == kNoNode) return;
   RINGKV_MARK("ring-fetched");
   Send(peer, Decided());
 }
@@ -77,15 +81,11 @@ void Control::Impl::Take(Peer& peer, const RingDecided& decided) {
   absl::StatusOr<std::shared_ptr<const Ring>> ring =
       Ring::Make(*std::move(spec));
   if (!ring.ok()) return reject(ring.status().message());
-  if ((*ring)->FindMember(id_) == nullptr) {
-    // A standby node is in no ring until one has it.
-    if (ring_ == nullptr) return;
-    return Stop(absl::StrCat("node number ", ToInt(number_),
-                             " has left the ring: it is not in epoch ",
-                             decided.epoch,
-                             ". This node stops; to add the machine again, "
-                             "start it with an empty data "
-                             "directory and join it as a new node"));
+  // A standby node is in no ring until one has it.
+  if (ring_ == nullptr && (*ring)->FindMember(id_) == nullptr) return;
+  if (!WhyExpelled(**ring).empty()) {
+    if (Planted("departed-comes-back")) return;
+    return Depart(**ring);
   }
   if (ring_ == nullptr && pledge_.has_value() &&
       pledge_->init != (*ring)->spec().cluster_id) {
@@ -93,6 +93,48 @@ void Control::Impl::Take(Peer& peer, const RingDecided& decided) {
     return reject("this node is promised to another init");
   }
   Learn(*std::move(ring), decided.history, nullptr);
+}
+
+std::string Control::Impl::WhyExpelled(const Ring& ring) const {
+  const Member* const member = ring.FindMember(id_);
+  if (number_ != kNoNode && (member == nullptr || member->number != number_)) {
+    return absl::StrCat("node number ", ToInt(number_), " (", options_.name,
+                        ") has left the ring: it is not in epoch ",
+                        ring.epoch(), ", and its last one was ",
+                        ring_->epoch());
+  }
+  if (member != nullptr && IsTakenForDead(ring, member->number)) {
+    return absl::StrCat("node number ", ToInt(member->number), " (",
+                        options_.name,
+                        ") is being taken out of the ring as dead, since "
+                        "epoch ",
+                        ring.spec().operation->id);
+  }
+  return "";
+}
+
+void Control::Impl::Depart(const Ring& ring) {
+  std::string message =
+      absl::StrCat(WhyExpelled(ring),
+                   ". This node stops; to add the machine again, start it with "
+                   "an empty data directory and join it as a new node");
+  const Member* const member = ring.FindMember(id_);
+  if (member != nullptr && member->number == number_) {
+    // May be aborted yet: then the disk is as good as before.
+    return Stop(std::move(message));
+  }
+  // Also a start that reaches nobody finds that its number is gone.
+  learning_ = ring.epoch();
+  Write(WriteRing(EncodeRing(ring.spec()), {}));
+  AfterSync([this, message = std::move(message)] { Stop(message); });
+}
+
+bool Control::Impl::KnowsDeparted(const Peer& peer) const {
+  return ring_ != nullptr && peer.facts.has_value() &&
+         peer.facts->number != kNoNode && !IsMember(peer.id) &&
+         peer.facts->cluster_id == ring_->spec().cluster_id &&
+         std::binary_search(ring_->spec().departed.begin(),
+                            ring_->spec().departed.end(), peer.facts->number);
 }
 
 bool Control::Impl::Learn(std::shared_ptr<const Ring> ring,
@@ -120,6 +162,7 @@ void Control::Impl::RingIsDurable(std::shared_ptr<const Ring> ring,
                                   std::vector<DecidedProposal> history) {
   if (ring_ != nullptr && ring->epoch() <= ring_->epoch()) return;
   const bool first = ring_ == nullptr;
+  const std::shared_ptr<const Ring> before = ring_;
   ring_ = std::move(ring);
   history_ = std::move(history);
   number_ = ring_->FindMember(id_)->number;
@@ -141,10 +184,11 @@ void Control::Impl::RingIsDurable(std::shared_ptr<const Ring> ring,
     last_round_ = std::max(last_round_, proposer_->round());
     proposer_.reset();
   }
+  FollowOperation(before.get());
   SettleChanges();
-  // So that peers hear of it before the next round.
+  // So that peers hear of it before the next round; also those that left.
   for (auto& [id, peer] : peers_) {
-    if (IsMember(id)) SendHeartbeat(peer);
+    if (IsMember(id) || KnowsDeparted(peer)) SendHeartbeat(peer);
   }
   ProposeNext();
 }
@@ -153,6 +197,7 @@ void Control::Impl::Handle(const EpochAdopted& event) {
   if (ring_ == nullptr || event.epoch > ring_->epoch()) return;
   if (event.epoch <= adopted_epoch_) return;
   adopted_epoch_ = event.epoch;
+  step_stale_ = true;
   for (auto& [id, peer] : peers_) {
     if (IsMember(id)) SendHeartbeat(peer);
   }
@@ -308,8 +353,7 @@ void Control::Impl::AfterProposerStep(std::vector<Proposer::Out> out) {
         spec.ok() ? Ring::Make(*std::move(spec)) : spec.status();
     // Nobody proposes a ring that cannot be made; a newer version might.
     if (!ring.ok() || (*ring)->epoch() != epoch ||
-        (*ring)->spec().feature_level > kFeatureLevelMax ||
-        (*ring)->FindMember(id_) == nullptr) {
+        (*ring)->spec().feature_level > kFeatureLevelMax) {
       return Stop(absl::StrCat(
           "ring epoch ", epoch, " was decided, and this node cannot adopt it",
           ring.ok() ? "" : ": ",
@@ -317,6 +361,15 @@ void Control::Impl::AfterProposerStep(std::vector<Proposer::Out> out) {
     }
     std::vector<DecidedProposal> history = history_;
     history.push_back({epoch, value.id});
+    if (!WhyExpelled(**ring).empty()) {
+      // This node has completed the change that takes it out.
+      for (auto& [id, peer] : peers_) {
+        if ((*ring)->FindMember(id) != nullptr) {
+          Send(peer, RingDecided{epoch, value.ring, history});
+        }
+      }
+      return Depart(**ring);
+    }
     Learn(*std::move(ring), std::move(history), [this] {
       // Everybody hears of it at once; who misses this fetches it later.
       for (auto& [id, peer] : peers_) {
@@ -370,6 +423,12 @@ void Control::Impl::ProposeNext() {
   while (!proposer_.has_value() && !changes_.empty()) {
     PendingChange& change = changes_.front();
     absl::StatusOr<RingSpec> next = ApplyChange(change.change, ring_->spec());
+    const auto* const request = std::get_if<TopologyRequest>(&change.change);
+    if (request != nullptr && next.ok()) {
+      if (absl::Status status = CheckDead(*request); !status.ok()) {
+        next = std::move(status);
+      }
+    }
     if (next.ok() && next->epoch == ring_->epoch()) {
       RINGKV_MARK("change-is-made-already");
       AnswerChange(change);  // it is so already
@@ -379,10 +438,11 @@ void Control::Impl::ProposeNext() {
     absl::StatusOr<std::shared_ptr<const Ring>> made =
         next.ok() ? Ring::Make(*next) : next.status();
     if (!made.ok()) {
-      Refuse(change.call, made.status());
+      RefuseChange(change, made.status());
       changes_.pop_front();
       continue;
     }
+    if (request != nullptr) change.plan = PlanOf(**made);
     change.proposal = {start_id_, ++proposals_};
     change.proposed_for = next->epoch;
     change.value_sent = false;
@@ -401,24 +461,47 @@ void Control::Impl::ProposeNext() {
   }
 }
 
+void Control::Impl::RefuseChange(const PendingChange& change,
+                                 absl::Status status) {
+  if (change.call.has_value()) Refuse(*change.call, std::move(status));
+}
+
 void Control::Impl::AnswerChange(const PendingChange& change) {
+  if (!change.call.has_value()) return;
   AwaitedAdoption awaited;
   awaited.epoch = ring_->epoch();
-  awaited.out.call = change.call;
-  const Keyspace* const keyspace =
-      ring_->FindKeyspace(KeyspaceNameOf(change.change));
-  if (std::holds_alternative<DropKeyspaceCall>(change.change)) {
-    awaited.out.answer.answer = DropKeyspaceAnswer{ring_->epoch()};
-  } else if (keyspace != nullptr) {
-    awaited.out.answer.answer = KeyspaceAnswer{*keyspace, ring_->epoch()};
-  } else {
-    // It was made, and is gone again.
-    awaited.out.answer.status = absl::AbortedError(
-        absl::StrCat("keyspace \"", KeyspaceNameOf(change.change),
-                     "\" was changed as asked and dropped since"));
-  }
+  awaited.out.call = *change.call;
+  awaited.out.answer = AnswerTo(change);
   awaited.give_up = time_.now + kAdoptionWait;
   awaited_.push_back(std::move(awaited));
+}
+
+AdminAnswer Control::Impl::AnswerTo(const PendingChange& change) const {
+  AdminAnswer answer;
+  const TopologyOperation* const running = Running();
+  if (std::holds_alternative<DropKeyspaceCall>(change.change)) {
+    answer.answer = DropKeyspaceAnswer{ring_->epoch()};
+  } else if (std::holds_alternative<TopologyRequest>(change.change)) {
+    answer.answer = StartOperationAnswer{
+        change.plan, running == nullptr ? change.proposed_for : running->id};
+  } else if (std::holds_alternative<AbortOperationCall>(change.change)) {
+    answer.answer = AbortOperationAnswer{
+        finished_.empty() ? 0 : finished_.front().id, ring_->epoch()};
+  } else {
+    const std::string name = KeyspaceNameOf(change.change);
+    const Keyspace* const keyspace = ring_->FindKeyspace(name);
+    if (keyspace == nullptr) {
+      // It was made, and is gone again.
+      answer.status = absl::AbortedError(absl::StrCat(
+          "keyspace \"", name, "\" was changed as asked and dropped since"));
+      return answer;
+    }
+    const bool begun = running != nullptr && change.proposed_for != 0 &&
+                       running->id == change.proposed_for;
+    answer.answer =
+        KeyspaceAnswer{*keyspace, ring_->epoch(), begun ? running->id : 0};
+  }
+  return answer;
 }
 
 void Control::Impl::SettleChanges() {
@@ -448,12 +531,13 @@ void Control::Impl::SettleChanges() {
       ++it;
     } else {
       RINGKV_MARK("change-outcome-unknown");
-      Refuse(
-          change.call,
+      RefuseChange(
+          change,
           absl::AbortedError(absl::StrCat(
               "the ring went on to epoch ", ring_->epoch(),
               " while this node was cut off; whether the change is part of it "
-              "is not known here: look at the keyspaces before asking again")));
+              "is not known here: look at the keyspaces and operations before "
+              "asking again")));
       it = changes_.erase(it);
     }
   }
@@ -478,11 +562,11 @@ void Control::Impl::TickRings() {
     const bool current =
         proposer_.has_value() && proposer_->own().id == it->proposal;
     if (it->value_sent) {
-      Refuse(it->call,
-             absl::DeadlineExceededError(absl::StrCat(
-                 "ring epoch ", it->proposed_for,
-                 " was not decided in time; the change may still take "
-                 "effect")));
+      RefuseChange(*it,
+                   absl::DeadlineExceededError(absl::StrCat(
+                       "ring epoch ", it->proposed_for,
+                       " was not decided in time; the change may still take "
+                       "effect")));
     } else {
       std::string why = "another change of the ring was decided on first";
       if (current) {
@@ -491,8 +575,8 @@ void Control::Impl::TickRings() {
                            " voters is needed, and these did not answer: ",
                            NamesOf(proposer_->Unanswered()));
       }
-      Refuse(it->call, absl::UnavailableError(
-                           absl::StrCat("the ring was not changed: ", why)));
+      RefuseChange(*it, absl::UnavailableError(
+                            absl::StrCat("the ring was not changed: ", why)));
     }
     if (current) {
       last_round_ = std::max(last_round_, proposer_->round());

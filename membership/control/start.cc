@@ -80,8 +80,12 @@ absl::StatusOr<StartedNode> StartNode(const MetaReader& read,
     ASSIGN_OR_RETURN(RingRecord record, ReadRing(*stored_ring));
     if (record.ring->FindMember(identity.id) == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "node ", identity.id.ToString(), " is no member of the ring (epoch ",
-          record.ring->epoch(), ") in its own data directory"));
+          "node ", identity.id.ToString(),
+          " has left its ring: it is not in "
+          "epoch ",
+          record.ring->epoch(),
+          ". To add the machine again, start "
+          "it with an empty data directory and join it as a new node"));
     }
     node.ring = std::move(record.ring);
     node.history = std::move(record.history);

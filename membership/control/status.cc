@@ -144,7 +144,7 @@ AdminAnswer Control::Impl::StatusNow() {
   }
   std::vector<NodeStatus> standby;
   for (const auto& [id, peer] : peers_) {
-    if (!IsMember(id) && peer.last_heard.has_value()) {
+    if (!IsMember(id) && peer.last_heard.has_value() && !KnowsDeparted(peer)) {
       standby.push_back(StatusOf(peer));
     }
   }

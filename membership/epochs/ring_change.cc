@@ -65,34 +65,57 @@ absl::StatusOr<RingSpec> Create(const CreateKeyspaceCall& call, RingSpec spec) {
   return spec;
 }
 
+// N, R and W move replicas or need quorums to be re-established: an operation.
+absl::StatusOr<RingSpec> AlterQuorums(const Keyspace& altered, RingSpec spec) {
+  TopologyRequest request;
+  request.kind = TopologyKind::kKeyspace;
+  request.keyspace = altered.id;
+  request.quorums = {altered.n, altered.r, altered.w};
+  RETURN_IF_ERROR(CheckKeyspace(altered));
+  return StartOperation(request, spec);
+}
+
 absl::StatusOr<RingSpec> Alter(const AlterKeyspaceCall& call, RingSpec spec) {
   if (!call.durability && !call.quorum && !call.n && !call.r && !call.w) {
     return absl::InvalidArgumentError(
-        "nothing to change: give durability or quorum");
+        "nothing to change: give durability, quorum, n, r or w");
   }
   Keyspace* keyspace = Find(spec, call.name);
   if (keyspace == nullptr) return NoSuchKeyspace(call.name);
-  const auto differs = [](const std::optional<uint32_t>& wanted, uint32_t is) {
-    return wanted.has_value() && *wanted != is;
-  };
-  if (differs(call.n, keyspace->n) || differs(call.r, keyspace->r) ||
-      differs(call.w, keyspace->w)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "N, R and W of keyspace \"", call.name, "\" are ", keyspace->n, ", ",
-        keyspace->r, " and ", keyspace->w,
-        " and cannot be changed here: other values need replicas to be moved "
-        "or "
-        "quorums to be re-established first. Create a keyspace with the values "
-        "you want, and copy with kvctl dump and kvctl load"));
-  }
   Keyspace altered = *keyspace;
   altered.durability = call.durability.value_or(altered.durability);
   altered.quorum = call.quorum.value_or(altered.quorum);
+  altered.n = call.n.value_or(altered.n);
+  altered.r = call.r.value_or(altered.r);
+  altered.w = call.w.value_or(altered.w);
   RETURN_IF_ERROR(CheckQuorum(altered));
   if (altered == *keyspace) return spec;
-  *keyspace = std::move(altered);
-  ++spec.epoch;
-  return spec;
+  if (spec.operation.has_value()) {
+    // Strict must hold with what the operation brings as well.
+    Keyspace other = altered;
+    const Quorums& quorums =
+        spec.operation->other
+            .quorums[static_cast<size_t>(keyspace - spec.keyspaces.data())];
+    other.n = quorums.n;
+    other.r = quorums.r;
+    other.w = quorums.w;
+    RETURN_IF_ERROR(CheckQuorum(other));
+  }
+  const bool moves = altered.n != keyspace->n || altered.r != keyspace->r ||
+                     altered.w != keyspace->w;
+  keyspace->durability = altered.durability;
+  if (!moves) {
+    keyspace->quorum = altered.quorum;
+    ++spec.epoch;
+    return spec;
+  }
+  keyspace->quorum = altered.quorum;
+  if (const absl::Status status = CheckQuorum(*keyspace); !status.ok()) {
+    // Reads go by the old R until the switch.
+    return absl::FailedPreconditionError(absl::StrCat(
+        status.message(), "; change R and W first, then the default quorum"));
+  }
+  return AlterQuorums(altered, std::move(spec));
 }
 
 absl::StatusOr<RingSpec> Drop(const DropKeyspaceCall& call, RingSpec spec) {
@@ -105,27 +128,71 @@ absl::StatusOr<RingSpec> Drop(const DropKeyspaceCall& call, RingSpec spec) {
   return spec;
 }
 
+absl::StatusOr<RingSpec> Advance(const AdvanceOperation& step,
+                                 const RingSpec& spec) {
+  if (!spec.operation.has_value() || spec.operation->id != step.operation ||
+      spec.operation->phase != step.from) {
+    return spec;
+  }
+  return step.from == TopologyPhase::kStart ? SwitchOperation(spec)
+                                            : FinishOperation(spec);
+}
+
+absl::StatusOr<RingSpec> Abort(const AbortOperationCall& call,
+                               const RingSpec& spec) {
+  if (call.operation != 0 &&
+      (!spec.operation.has_value() || spec.operation->id != call.operation)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "operation ", call.operation, " does not run any more",
+        spec.operation.has_value()
+            ? absl::StrCat("; what runs is the ", NameOf(spec.operation->kind),
+                           " ", spec.operation->id)
+            : ""));
+  }
+  return AbortOperation(spec);
+}
+
+struct Applier {
+  const RingSpec& spec;
+  using Result = absl::StatusOr<RingSpec>;
+  Result operator()(const CreateKeyspaceCall& call) const {
+    return Create(call, spec);
+  }
+  Result operator()(const AlterKeyspaceCall& call) const {
+    return Alter(call, spec);
+  }
+  Result operator()(const DropKeyspaceCall& call) const {
+    return Drop(call, spec);
+  }
+  Result operator()(const TopologyRequest& request) const {
+    return StartOperation(request, spec);
+  }
+  Result operator()(const AdvanceOperation& step) const {
+    return Advance(step, spec);
+  }
+  Result operator()(const AbortOperationCall& call) const {
+    return Abort(call, spec);
+  }
+};
+
 }  // namespace
 
-const std::string& KeyspaceNameOf(const RingChange& change) {
+std::string KeyspaceNameOf(const RingChange& change) {
   if (const auto* create = std::get_if<CreateKeyspaceCall>(&change)) {
     return create->keyspace.name;
   }
   if (const auto* alter = std::get_if<AlterKeyspaceCall>(&change)) {
     return alter->name;
   }
-  return std::get<DropKeyspaceCall>(change).name;
+  if (const auto* drop = std::get_if<DropKeyspaceCall>(&change)) {
+    return drop->name;
+  }
+  return "";
 }
 
 absl::StatusOr<RingSpec> ApplyChange(const RingChange& change,
                                      const RingSpec& spec) {
-  if (const auto* create = std::get_if<CreateKeyspaceCall>(&change)) {
-    return Create(*create, spec);
-  }
-  if (const auto* alter = std::get_if<AlterKeyspaceCall>(&change)) {
-    return Alter(*alter, spec);
-  }
-  return Drop(std::get<DropKeyspaceCall>(change), spec);
+  return std::visit(Applier{spec}, change);
 }
 
 absl::StatusOr<RingSpec> FirstRing(const ClusterId& cluster_id,

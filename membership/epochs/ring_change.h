@@ -4,6 +4,7 @@
 #ifndef RINGKV_MEMBERSHIP_EPOCHS_RING_CHANGE_H_
 #define RINGKV_MEMBERSHIP_EPOCHS_RING_CHANGE_H_
 
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -11,20 +12,30 @@
 #include "base/ids.h"
 #include "membership/control/admin.h"
 #include "membership/ring/ring.h"
+#include "membership/topology/operation.h"
 
 namespace ringkv {
 
-using RingChange =
-    std::variant<CreateKeyspaceCall, AlterKeyspaceCall, DropKeyspaceCall>;
+// The next step of the operation that began in epoch `operation` and is in
+// phase `from`: SWITCH or FINISH. Changes nothing if that is over already.
+struct AdvanceOperation {
+  RingEpoch operation = 0;
+  TopologyPhase from = TopologyPhase::kStart;
+};
 
-// The name of the keyspace that `change` is about.
-const std::string& KeyspaceNameOf(const RingChange& change);
+using RingChange =
+    std::variant<CreateKeyspaceCall, AlterKeyspaceCall, DropKeyspaceCall,
+                 TopologyRequest, AdvanceOperation, AbortOperationCall>;
+
+// The name of the keyspace that `change` is about; empty if it is about none.
+std::string KeyspaceNameOf(const RingChange& change);
 
 // `spec` with the change made and the next epoch; or `spec` as it is, with its
 // own epoch, if the change asks for what is so already. INVALID_ARGUMENT: a
 // field out of its limits (named, with limit and value). NOT_FOUND: no such
-// keyspace. FAILED_PRECONDITION: the name is taken, too many keyspaces, or a
-// change that needs more than a new ring (N, R, W).
+// keyspace or member. FAILED_PRECONDITION: the name is taken, too many
+// keyspaces, an operation runs, there is none to abort. ABORTED: planned for
+// another epoch. Other N, R or W of a keyspace begin an operation.
 absl::StatusOr<RingSpec> ApplyChange(const RingChange& change,
                                      const RingSpec& spec);
 

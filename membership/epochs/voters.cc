@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
+
 namespace ringkv {
 
 std::vector<NodeNumber> VotersOf(const RingSpec& spec) {
   std::vector<NodeNumber> voters;
   const auto joining = [&spec](NodeNumber node) {
+    if (Planted("joiner-votes")) return false;
     if (!spec.operation.has_value() ||
         (spec.operation->kind != TopologyKind::kJoin &&
          spec.operation->kind != TopologyKind::kReplace)) {

@@ -260,6 +260,12 @@ absl::Status Ring::MakeOther() {
   other.owners = arrangement.owners;
   for (size_t i = 0; i < other.members.size(); ++i) {
     other.members[i].weight = arrangement.weights[i];
+    // Its name may be another's by now, which only this operation excuses.
+    const std::vector<NodeNumber>& replaced = spec_.operation->replaced;
+    if (std::find(replaced.begin(), replaced.end(), other.members[i].number) !=
+        replaced.end()) {
+      other.members[i].name.clear();
+    }
   }
   for (size_t i = 0; i < other.keyspaces.size(); ++i) {
     const Quorums& quorums = arrangement.quorums[i];

@@ -222,6 +222,21 @@ bool Leaves(const TopologyOperation& operation, NodeNumber node) {
   }
 }
 
+// A decommission that has switched waits for the hints of those who leave. If
+// they die for good, the operator gives the hints up by vouching for that.
+bool GivesUpLeavers(const TopologyRequest& request, const RingSpec& spec) {
+  if (request.kind != TopologyKind::kRemoveDead ||
+      !spec.operation.has_value() ||
+      spec.operation->kind != TopologyKind::kDecommission ||
+      spec.operation->phase != TopologyPhase::kSwitch ||
+      (request.planned_for != 0 && request.planned_for != spec.epoch)) {
+    return false;
+  }
+  std::vector<NodeNumber> nodes = request.nodes;
+  std::sort(nodes.begin(), nodes.end());
+  return nodes == spec.operation->nodes;
+}
+
 // Takes members out for good.
 void Depart(const std::vector<NodeNumber>& leavers, RingSpec& spec) {
   std::erase_if(spec.members, [&](const Member& member) {
@@ -236,6 +251,12 @@ void Depart(const std::vector<NodeNumber>& leavers, RingSpec& spec) {
 
 absl::StatusOr<RingSpec> StartOperation(const TopologyRequest& request,
                                         const RingSpec& spec) {
+  if (GivesUpLeavers(request, spec)) {
+    RingSpec next = spec;
+    ++next.epoch;
+    next.operation->kind = TopologyKind::kRemoveDead;
+    return next;
+  }
   if (spec.operation.has_value()) {
     return absl::FailedPreconditionError(
         absl::StrCat("a ", NameOf(spec.operation->kind), " runs (since epoch ",

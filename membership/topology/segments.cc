@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "base/planted.h"
@@ -95,6 +97,25 @@ bool TransferOf(const Ring& ring, NodeNumber node, const ReplicaSet& before,
   return !transfer.sources.empty();
 }
 
+double ShareOf(const TokenRange& range) {
+  return (static_cast<double>(range.last - range.first) + 1) * 0x1p-64;
+}
+
+// Visits the ranges whose replicas change, of all keyspaces.
+void ForEachChange(
+    const Ring& ring,
+    const std::function<void(const TokenRange& range, const ReplicaSet& before,
+                             const ReplicaSet& after)>& visit) {
+  if (ring.other() == nullptr) return;
+  for (const Keyspace& keyspace : ring.spec().keyspaces) {
+    ForEachRange(ring, keyspace,
+                 [&](const TokenRange& range, const ReplicaSet& before,
+                     const ReplicaSet& after) {
+                   if (before.nodes != after.nodes) visit(range, before, after);
+                 });
+  }
+}
+
 }  // namespace
 
 void ForEachRange(
@@ -160,6 +181,58 @@ std::vector<Transfer> TransfersOf(const Ring& ring, NodeNumber node) {
                  });
   }
   return transfers;
+}
+
+std::vector<NodeNumber> ReceiversOf(const Ring& ring) {
+  std::set<NodeNumber> receivers;
+  ForEachChange(ring, [&](const TokenRange&, const ReplicaSet& before,
+                          const ReplicaSet& after) {
+    for (NodeNumber node : after.nodes) {
+      Transfer transfer;
+      if (receivers.count(node) == 0 &&
+          TransferOf(ring, node, before, after, transfer)) {
+        receivers.insert(node);
+      }
+    }
+  });
+  return {receivers.begin(), receivers.end()};
+}
+
+std::vector<Move> MovesOf(const Ring& ring) {
+  struct Sum {
+    uint64_t ranges = 0;
+    double share = 0;  // of the token space
+  };
+  std::map<std::pair<NodeNumber, NodeNumber>, Sum> sums;  // receiver, sender
+  std::map<NodeNumber, double> held;
+  if (ring.other() == nullptr) return {};
+  for (const Keyspace& keyspace : ring.spec().keyspaces) {
+    ForEachRange(ring, keyspace,
+                 [&](const TokenRange& range, const ReplicaSet& before,
+                     const ReplicaSet&) {
+                   const double share = ShareOf(range);
+                   for (NodeNumber node : before.nodes) held[node] += share;
+                 });
+  }
+  ForEachChange(ring, [&](const TokenRange& range, const ReplicaSet& before,
+                          const ReplicaSet& after) {
+    for (NodeNumber node : after.nodes) {
+      Transfer transfer;
+      if (!TransferOf(ring, node, before, after, transfer)) continue;
+      for (NodeNumber source : transfer.sources) {
+        Sum& sum = sums[{node, source}];
+        ++sum.ranges;
+        sum.share += ShareOf(range);
+      }
+    }
+  });
+  std::vector<Move> moves;
+  for (const auto& [nodes, sum] : sums) {
+    const double all = held[nodes.second];
+    moves.push_back(
+        {nodes.second, nodes.first, sum.ranges, all > 0 ? sum.share / all : 0});
+  }
+  return moves;
 }
 
 bool BarrierReached(const Ring& ring,

@@ -4,6 +4,7 @@
 #ifndef RINGKV_MEMBERSHIP_TOPOLOGY_SEGMENTS_H_
 #define RINGKV_MEMBERSHIP_TOPOLOGY_SEGMENTS_H_
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -56,6 +57,22 @@ struct Transfer {
 // without a living partner merges every other old replica; a loser without a
 // partner is merged into every replica of the new set.
 std::vector<Transfer> TransfersOf(const Ring& ring, NodeNumber node);
+
+// The nodes for which TransfersOf is not empty, by number.
+std::vector<NodeNumber> ReceiversOf(const Ring& ring);
+
+// What one node sends another in the running operation.
+struct Move {
+  NodeNumber from{};
+  NodeNumber to{};
+  uint64_t ranges = 0;
+  // Of all that `from` holds now, by token space and over all keyspaces.
+  double share_of_sender = 0;
+};
+
+// By receiver, then sender. What a receiver may take from several sources is
+// counted for each of them.
+std::vector<Move> MovesOf(const Ring& ring);
 
 // Whether enough replicas have acknowledged the ring's epoch that no quorum can
 // be formed on an older one: in each range, separately for the sets before and

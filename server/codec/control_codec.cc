@@ -190,6 +190,41 @@ void ToProto(const Heartbeat& beat, pb::ControlMessage& out) {
     entry.set_refused(hints.refused);
     entry.set_delivered(hints.delivered);
   }
+  load.set_epoch(beat.load.epoch);
+  if (beat.transfers.operation != 0) {
+    pb::TransferReport& transfers = *to.mutable_transfers();
+    transfers.set_operation(beat.transfers.operation);
+    transfers.set_ranges(beat.transfers.ranges);
+    transfers.set_ranges_done(beat.transfers.ranges_done);
+    transfers.set_keys(beat.transfers.keys);
+    transfers.set_bytes(beat.transfers.bytes);
+    transfers.set_done(beat.transfers.done);
+  }
+  for (size_t i = 0; i < std::min(beat.silent.size(), kSilentMax); ++i) {
+    to.add_silent(ToInt(beat.silent[i]));
+  }
+}
+
+absl::StatusOr<TransferReport> TransfersOf(const pb::TransferReport& in) {
+  TransferReport report;
+  report.operation = in.operation();
+  report.ranges = in.ranges();
+  report.ranges_done = in.ranges_done();
+  report.keys = in.keys();
+  report.bytes = in.bytes();
+  report.done = in.done();
+  if (report.ranges_done > report.ranges) {
+    return Invalid("transfers.ranges_done",
+                   absl::StrCat(report.ranges_done, " of ", report.ranges));
+  }
+  if (report.done &&
+      (report.operation == 0 || report.ranges_done < report.ranges)) {
+    return Invalid(
+        "transfers.done",
+        absl::StrCat("is set with ", report.ranges_done, " of ", report.ranges,
+                     " ranges of operation ", report.operation));
+  }
+  return report;
 }
 
 absl::StatusOr<ControlMessage> HeartbeatOf(const pb::Heartbeat& in) {
@@ -224,6 +259,14 @@ absl::StatusOr<ControlMessage> HeartbeatOf(const pb::Heartbeat& in) {
     beat.load.hints.push_back({NodeNumber{hints.target()}, hints.hints(),
                                hints.bytes(), hints.oldest_age_ms(),
                                hints.refused(), hints.delivered()});
+  }
+  beat.load.epoch = in.load().epoch();
+  ASSIGN_OR_RETURN(beat.transfers, TransfersOf(in.transfers()));
+  RETURN_IF_ERROR(CheckCount("silent", in.silent_size(), kSilentMax));
+  beat.silent.reserve(static_cast<size_t>(in.silent_size()));
+  for (const uint32_t number : in.silent()) {
+    if (number == 0) return Invalid("silent", "0 is no node");
+    beat.silent.push_back(NodeNumber{number});
   }
   return beat;
 }

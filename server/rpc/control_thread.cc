@@ -149,6 +149,9 @@ void ControlThread::HandOut(ControlEffects& effects) {
     hooks_.adopt({effects.ring, control_->number()},
                  [this, epoch] { Post(EpochAdopted{epoch}); });
   }
+  if (effects.begin_transfers != 0) {
+    hooks_.begin_transfers(BeginTransfers{effects.begin_transfers});
+  }
   if (effects.peers != nullptr) {
     hooks_.peers({effects.peers, effects.clock_ok});
   }

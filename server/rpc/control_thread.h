@@ -44,6 +44,8 @@ class ControlThread {
     // when each has taken it.
     std::function<void(RingAdopted ring, std::function<void()> adopted)> adopt;
     std::function<void(PeersChanged peers)> peers;
+    // Tells every shard loop.
+    std::function<void(BeginTransfers begin)> begin_transfers;
     // The view has changed in a way that others may care about.
     std::function<void()> changed;
     std::function<LoadReported()> load;

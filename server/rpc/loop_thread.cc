@@ -91,6 +91,7 @@ void LoopThread::Adopt(RingAdopted ring, std::function<void()> adopted) {
 void LoopThread::PeersChange(PeersChanged peers) {
   mailbox_.Push(std::move(peers));
 }
+void LoopThread::Begin(BeginTransfers begin) { mailbox_.Push(begin); }
 void LoopThread::ReadEnds(ReadDone done) { mailbox_.Push(std::move(done)); }
 void LoopThread::Drain() { mailbox_.Push(DrainNow{}); }
 void LoopThread::GiveUp() { mailbox_.Push(GiveUpNow{}); }
@@ -189,6 +190,8 @@ void LoopThread::Accept(Item&& item, Instant now) {
   } else if (std::holds_alternative<GiveUpNow>(item)) {
     gave_up_ = true;
     AnswerAll();
+  } else if (const auto* begin = std::get_if<BeginTransfers>(&item)) {
+    events_.push_back(*begin);
   } else {
     shard_->Drain();
     draining_ = true;

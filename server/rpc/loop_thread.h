@@ -87,6 +87,7 @@ class LoopThread {
   // committed.
   void Adopt(RingAdopted ring, std::function<void()> adopted);
   void PeersChange(PeersChanged peers);
+  void Begin(BeginTransfers begin);
   void ReadEnds(ReadDone done);
   // Everything up to `sequence` is durable.
   void Synced(uint64_t sequence);
@@ -121,9 +122,9 @@ class LoopThread {
   };
   struct DrainNow {};
   struct GiveUpNow {};
-  using Item =
-      std::variant<PostedCall, MessageArrived, CancelCalls, CancelSink,
-                   AdoptRing, PeersChanged, ReadDone, DrainNow, GiveUpNow>;
+  using Item = std::variant<PostedCall, MessageArrived, CancelCalls, CancelSink,
+                            AdoptRing, PeersChanged, ReadDone, BeginTransfers,
+                            DrainNow, GiveUpNow>;
 
   void Run();
   void Accept(Item&& item, Instant now);

@@ -350,6 +350,9 @@ void NodeImpl::MakeControl(StartedNode started) {
     Adopt(std::move(ring), std::move(adopted));
   };
   hooks.peers = [this](PeersChanged peers) { OnPeers(std::move(peers)); };
+  hooks.begin_transfers = [this](BeginTransfers begin) {
+    for (const auto& loop : loops_) loop->Begin(begin);
+  };
   hooks.changed = [this] {
     PublishRing();
     UpdateReady();

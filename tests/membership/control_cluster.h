@@ -62,6 +62,12 @@ class ControlCluster {
     std::shared_ptr<const PeerView> peers;
     std::shared_ptr<const AddressView> addresses;
     bool clock_ok = true;
+    // The shards take new rings in; otherwise the test says when they have.
+    bool adopts = true;
+    // Of the operation whose transfers began in this run, and how long the
+    // shards take for them; infinite: the test reports them.
+    RingEpoch transfers_begun = 0;
+    absl::Duration transfers_take = absl::Milliseconds(50);
     std::optional<StopRequest> stop;
     absl::Status start_error;
     std::vector<std::string> log;
@@ -116,6 +122,7 @@ class ControlCluster {
     node.peers = nullptr;
     node.addresses = nullptr;
     node.clock_ok = true;
+    node.transfers_begun = 0;
     node.next_inbound = 1;
     node.hlc = std::make_unique<Hlc>(started->hlc_floor);
     node.control = std::make_unique<Control>(node.options, *std::move(started),
@@ -456,11 +463,12 @@ class ControlCluster {
       node.ring = effects.ring;
       NoteRing(*effects.ring);
       At(Delay(), [this, i, run = node.run, epoch = effects.ring->epoch()] {
-        if (nodes_[i].running && nodes_[i].run == run) {
+        if (nodes_[i].running && nodes_[i].run == run && nodes_[i].adopts) {
           Step(i, EpochAdopted{epoch});
         }
       });
     }
+    if (effects.begin_transfers != 0) BeginTransfers(i, effects);
     if (effects.peers != nullptr) {
       node.peers = effects.peers;
       node.clock_ok = effects.clock_ok;
@@ -472,6 +480,20 @@ class ControlCluster {
         if (nodes_[i].run == run) Crash(i);
       });
     }
+  }
+
+  void BeginTransfers(int i, const ControlEffects& effects) {
+    Node& node = nodes_[i];
+    const RingEpoch operation = effects.begin_transfers;
+    EXPECT_EQ(effects.ring, nullptr) << "begun before the epoch is adopted";
+    EXPECT_GE(node.control->adopted_epoch(), operation);
+    EXPECT_NE(node.transfers_begun, operation) << "begun twice";
+    node.transfers_begun = operation;
+    if (node.transfers_take == absl::InfiniteDuration()) return;
+    At(node.transfers_take, [this, i, run = node.run, operation] {
+      if (!nodes_[i].running || nodes_[i].run != run) return;
+      Step(i, TransfersReported{{operation, 4, 4, 100, 1000, true}});
+    });
   }
 
   void StartSync(int i) {

@@ -609,6 +609,8 @@ TEST(ControlIdentityTest, ANodeThatIsNoLongerInTheRingStops) {
   const LinkId link = cluster.ControlLink(2, 0);
   ASSERT_NE(link, kNoLink);
   cluster.Step(2, ControlArrived{link, RingDecided{2, EncodeRing(next), {}}});
+  // Once its disk says so too.
+  cluster.RunFor(absl::Milliseconds(20));
   ASSERT_TRUE(cluster.node(2).stop.has_value());
   EXPECT_EQ(cluster.node(2).stop->exit_code, 1);
   EXPECT_THAT(cluster.node(2).stop->message, HasSubstr("has left the ring"));
@@ -692,10 +694,8 @@ TEST(ControlRingTest, BadChangesAreRefusedWithTheReason) {
   AlterKeyspaceCall alter;
   alter.name = "default";
   EXPECT_TRUE(absl::IsInvalidArgument(cluster.Ask(0, alter).status));
-  alter.n = 5;
-  const AdminAnswer topology = cluster.Ask(0, alter);
-  EXPECT_TRUE(absl::IsFailedPrecondition(topology.status));
-  EXPECT_THAT(std::string(topology.status.message()), HasSubstr("N, R and W"));
+  alter.w = 4;
+  EXPECT_TRUE(absl::IsInvalidArgument(cluster.Ask(0, alter).status));
   EXPECT_TRUE(cluster.AllAtEpoch(1));
 }
 

@@ -98,6 +98,19 @@ ControlMessage RandomMessage(SeededRandom& random) {
              random.Next(), random.Next(), random.Next(), random.Next(),
              random.Next()});
       }
+      beat.load.epoch = random.Next();
+      if (random.Chance(0.5)) {
+        beat.transfers = {random.Next() | 1, random.Next(), 0,
+                          random.Next(),     random.Next(), false};
+        beat.transfers.done = random.Chance(0.5);
+        if (beat.transfers.done) {
+          beat.transfers.ranges_done = beat.transfers.ranges;
+        }
+      }
+      for (uint64_t i = random.Uniform(4); i > 0; --i) {
+        beat.silent.push_back(
+            NodeNumber{static_cast<uint32_t>(random.Next()) | 1});
+      }
       return beat;
     }
     case 1:
@@ -289,6 +302,23 @@ TEST(ControlCodecTest, LongListsAreCutBeforeTheyAreSaid) {
       DecodeControl(EncodeControl(beat));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_THAT(std::get<Heartbeat>(*back).load.hints, SizeIs(kHintTargetsMax));
+}
+
+TEST(ControlCodecTest, AReportOfTransfersMustAddUp) {
+  Heartbeat beat;
+  beat.transfers = {5, 3, 4, 0, 0, false};
+  EXPECT_THAT(
+      std::string(DecodeControl(EncodeControl(beat)).status().message()),
+      HasSubstr("transfers.ranges_done"));
+  beat.transfers = {5, 3, 2, 0, 0, true};
+  EXPECT_THAT(
+      std::string(DecodeControl(EncodeControl(beat)).status().message()),
+      HasSubstr("transfers.done"));
+  beat.transfers = {5, 3, 3, 0, 0, true};
+  beat.silent = {kNoNode};
+  EXPECT_THAT(
+      std::string(DecodeControl(EncodeControl(beat)).status().message()),
+      HasSubstr("silent"));
 }
 
 TEST(ControlCodecTest, LongTextsAreCutBetweenCharacters) {

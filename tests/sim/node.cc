@@ -821,6 +821,11 @@ void Node::Perform(ControlEffects& effects) {
       Post(i, RingAdopted{effects.ring, process.control->number()});
     }
   }
+  if (effects.begin_transfers != 0) {
+    for (int i = 0; i < plan_.shards; ++i) {
+      Post(i, BeginTransfers{effects.begin_transfers});
+    }
+  }
   if (effects.peers != nullptr) {
     process.peers = effects.peers;
     if (world_.trace.readable()) {

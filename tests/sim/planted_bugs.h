@@ -46,6 +46,22 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"hint-lost-at-restart", "hints are not read back at a restart"},
 };
 
+// Those of topology changes, which the simulator does not make yet: unit tests
+// of a build with planted bugs show them.
+inline constexpr PlantedBug kPlantedTopologyBugs[] = {
+    {"stream-from-any",
+     "a new owner streams from any old one, not from its partner"},
+    {"barrier-too-small",
+     "one acknowledgement in each range counts as the barrier"},
+    {"switch-before-streamed",
+     "reads go to new owners that have not received everything"},
+    {"finish-before-barrier",
+     "a topology change ends while quorums of its older epoch can be formed"},
+    {"joiner-votes", "nodes that still join count as voters"},
+    {"departed-comes-back",
+     "a node that left the ring is neither refused nor told"},
+};
+
 }  // namespace ringkv::sim
 
 #endif  // RINGKV_TESTS_SIM_PLANTED_BUGS_H_
