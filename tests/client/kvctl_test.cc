@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -465,6 +467,74 @@ TEST_F(KvctlTest, DumpIsWhatLoadReadsWithAllBytesAndSiblings) {
   // Loading again neither loses nor doubles anything.
   ASSERT_EQ(Run({"load", file}).code, kExitDone);
   EXPECT_EQ(Run({"verify", file}).code, kExitDone);
+}
+
+TEST_F(KvctlTest, DumpFollowsLinksAndSparesWhatIsNoPlainFile) {
+  StartCluster();
+  cluster_->PutDirectly("k", "v");
+  const Result to_folder = Run({"dump", folder_.string()});
+  EXPECT_EQ(to_folder.code, kExitUsage);
+  EXPECT_THAT(to_folder.err, HasSubstr("is a directory"));
+  EXPECT_FALSE(fs::exists(folder_.string() + ".partial"));
+
+  const fs::path target = File("target", "old");
+  fs::create_symlink(target, folder_ / "link");
+  ASSERT_EQ(Run({"dump", (folder_ / "link").string()}).code, kExitDone);
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_GT(fs::file_size(target), 3u);
+
+  // Into a pipe, as it is: the reader gets all of it.
+  const std::string pipe = (folder_ / "pipe").string();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] {
+    std::ifstream in(pipe);
+    std::getline(in, read);
+  });
+  EXPECT_EQ(Run({"dump", pipe}).code, kExitDone);
+  reader.join();
+  EXPECT_THAT(read, HasSubstr("\"key\""));
+  EXPECT_TRUE(fs::is_fifo(pipe));
+}
+
+TEST_F(KvctlTest, ValuesAreReadFromFilesUpToTheirLimit) {
+  StartCluster();
+  EXPECT_EQ(Run({"put", "k", "--file", File("v", "value")}).code, kExitDone);
+  EXPECT_EQ(Run({"get", "k"}).out, "value\n");
+  const Result folder = Run({"put", "k", "--file", folder_.string()});
+  EXPECT_EQ(folder.code, kExitUsage);
+  EXPECT_THAT(folder.err, HasSubstr("folder"));
+  const Result endless = Run({"put", "k", "--file", "/dev/zero"});
+  EXPECT_EQ(endless.code, kExitUsage);
+  EXPECT_THAT(endless.err, HasSubstr("1 MiB at most"));
+}
+
+TEST_F(KvctlTest, AnEmptyContextIsNoContext) {
+  StartCluster();
+  cluster_->PutDirectly("k", "kept");
+  for (const char* command : {"put", "delete"}) {
+    std::vector<std::string> arguments = {command, "k", "--context", ""};
+    if (std::string(command) == "put")
+      arguments.insert(arguments.begin() + 2, "v");
+    const Result result = Run(arguments);
+    EXPECT_EQ(result.code, kExitUsage);
+    EXPECT_THAT(result.err, HasSubstr("--context is empty"));
+  }
+  EXPECT_EQ(Run({"get", "k"}).out, "kept\n");
+}
+
+TEST_F(KvctlTest, AWordThatIsNoCommandIsNamed) {
+  EXPECT_THAT(Run({"frob"}).err, HasSubstr("\"frob\" is no command"));
+  EXPECT_THAT(Run({"keyspace", "frob"}).err, HasSubstr("\"frob\""));
+  EXPECT_EQ(Run({"frob"}).code, kExitUsage);
+}
+
+TEST_F(KvctlTest, ANodeInNoClusterSaysSoAtOnce) {
+  StartCluster(1, /*formed=*/false);
+  const Result put = Run({"put", "k", "v", "--timeout", "20s"});
+  EXPECT_EQ(put.code, kExitFailed);
+  EXPECT_THAT(put.err, HasSubstr("kvctl init"));
+  EXPECT_THAT(Run({"ring"}).err, HasSubstr("in no ring"));
 }
 
 TEST_F(KvctlTest, ExpiredValuesAreLeftOut) {
