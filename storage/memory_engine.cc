@@ -59,12 +59,13 @@ void MemoryEngine::Apply(const WriteBatch::Operation& operation,
     case WriteBatch::Kind::kPut: {
       const auto [place, added] = map.try_emplace(operation.key);
       Undo& taken = undo.emplace_back(
-          Undo{operation.family, operation.key, std::nullopt});
+          Undo{operation.family, operation.key, std::nullopt, false});
       if (added) {
         bytes_ += operation.key.size();
       } else {
         bytes_ -= place->second.size();
         taken.old_value = std::move(place->second);
+        taken.was_damaged = Heal(operation.family, operation.key);
       }
       place->second = operation.value;
       bytes_ += operation.value.size();
@@ -89,9 +90,46 @@ void MemoryEngine::Erase(Family family, Map::iterator first, Map::iterator last,
                          std::vector<Undo>& undo) {
   for (auto place = first; place != last; ++place) {
     bytes_ -= place->first.size() + place->second.size();
-    undo.push_back({family, place->first, std::move(place->second)});
+    const bool damaged = Heal(family, place->first);
+    undo.push_back({family, place->first, std::move(place->second), damaged});
   }
   MapOf(family).erase(first, last);
+}
+
+bool MemoryEngine::Heal(Family family, const std::string& key) {
+  return !live_.damaged.empty() && live_.damaged.erase({family, key}) > 0;
+}
+
+void MemoryEngine::Damage(Family family, const std::string& key) {
+  RINGKV_CHECK(MapOf(family).contains(key));
+  live_.damaged.emplace(family, key);
+}
+
+bool MemoryEngine::IsDamaged(Family family, absl::string_view key) const {
+  return !live_.damaged.empty() &&
+         live_.damaged.contains({family, std::string(key)});
+}
+
+std::vector<std::string> MemoryEngine::Keys(Family family) const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : MapOf(family)) keys.push_back(key);
+  return keys;
+}
+
+void MemoryEngine::Replace(Image image) {
+  RINGKV_CHECK(visits_ == 0);
+  live_ = std::move(image);
+  unsynced_.clear();
+  bytes_ = 0;
+  for (const Map& map : live_.families) bytes_ += BytesOf(map);
+}
+
+absl::Status MemoryEngine::CheckRead(Family family,
+                                     absl::string_view key) const {
+  if (IsDamaged(family, key)) {
+    return absl::DataLossError("stored data is damaged: a checksum fails");
+  }
+  return read_error_ == nullptr ? absl::OkStatus() : read_error_(family, key);
 }
 
 void MemoryEngine::TakeBack(const UnsyncedWrite& write, Image& image) {
@@ -101,6 +139,11 @@ void MemoryEngine::TakeBack(const UnsyncedWrite& write, Image& image) {
       map.insert_or_assign(undo->key, *undo->old_value);
     } else {
       map.erase(undo->key);
+    }
+    if (undo->was_damaged) {
+      image.damaged.emplace(undo->family, undo->key);
+    } else {
+      image.damaged.erase({undo->family, undo->key});
     }
   }
   image.sequence = write.previous_sequence;
@@ -151,12 +194,10 @@ ReadResult MemoryEngine::Get(Family family, absl::string_view key,
     result.outcome = ReadResult::Outcome::kNotCached;
     return result;
   }
-  if (read_error_ != nullptr) {
-    result.status = read_error_(family, key);
-    if (!result.status.ok()) {
-      result.outcome = ReadResult::Outcome::kFailed;
-      return result;
-    }
+  result.status = CheckRead(family, key);
+  if (!result.status.ok()) {
+    result.outcome = ReadResult::Outcome::kFailed;
+    return result;
   }
   const Map& map = MapOf(family);
   const auto place = map.find(key);
@@ -197,10 +238,8 @@ absl::Status MemoryEngine::Visit(
   absl::Status status;
   for (auto place = map.lower_bound(begin);
        place != map.end() && IsBelow(place->first, end); ++place) {
-    if (read_error_ != nullptr) {
-      status = read_error_(family, place->first);
-      if (!status.ok()) break;
-    }
+    status = CheckRead(family, place->first);
+    if (!status.ok()) break;
     if (!visit(place->first, place->second)) break;
   }
   --visits_;
@@ -219,6 +258,9 @@ void MemoryEngine::CheckInvariants() const {
   uint64_t bytes = 0;
   for (const Map& map : live_.families) bytes += BytesOf(map);
   RINGKV_CHECK(bytes == bytes_);
+  for (const auto& [family, key] : live_.damaged) {
+    RINGKV_CHECK(MapOf(family).contains(key));
+  }
   uint64_t sequence = live_.sequence;
   for (auto write = unsynced_.rbegin(); write != unsynced_.rend(); ++write) {
     RINGKV_CHECK(write->sequence == sequence);

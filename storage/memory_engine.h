@@ -14,7 +14,9 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -31,6 +33,9 @@ class MemoryEngine final : public Engine {
   struct Image {
     std::array<absl::btree_map<std::string, std::string>, kFamilies> families;
     uint64_t sequence = 0;
+    // Records with a flipped bit: reading one is DATA_LOSS, until it is
+    // overwritten or deleted.
+    std::set<std::pair<Family, std::string>> damaged;
   };
 
   MemoryEngine() = default;
@@ -66,6 +71,16 @@ class MemoryEngine final : public Engine {
 
   // What the disk would hold after Crash(0).
   Image DurableImage() const;
+
+  // The disk is exchanged: `image` is all there is, and durable.
+  void Replace(Image image);
+
+  // Flips a bit of a stored record, which must be there.
+  void Damage(Family family, const std::string& key);
+  bool IsDamaged(Family family, absl::string_view key) const;
+  size_t damaged() const { return live_.damaged.size(); }
+  // All keys of a family, damaged or not.
+  std::vector<std::string> Keys(Family family) const;
 
   // Faults. An empty function means none.
 
@@ -110,6 +125,7 @@ class MemoryEngine final : public Engine {
     Family family;
     std::string key;
     std::optional<std::string> old_value;  // none: there was no such key
+    bool was_damaged = false;
   };
   struct UnsyncedWrite {
     uint64_t sequence = 0;           // after this write
@@ -126,6 +142,9 @@ class MemoryEngine final : public Engine {
   void Apply(const WriteBatch::Operation& operation, std::vector<Undo>& undo);
   void Erase(Family family, Map::iterator first, Map::iterator last,
              std::vector<Undo>& undo);
+  // Whether a record was damaged that now goes.
+  bool Heal(Family family, const std::string& key);
+  absl::Status CheckRead(Family family, absl::string_view key) const;
   static void TakeBack(const UnsyncedWrite& write, Image& image);
 
   Image live_;

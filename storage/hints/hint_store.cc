@@ -277,6 +277,23 @@ absl::Status HintStore::Add(WriteBatch& batch, const ReadResult& found,
     RETURN_IF_ERROR(
         CheckBounds(target, known ? growth : merged.size(), now_ms));
   }
+  // The record grows for everybody whom it names.
+  for (const HintTarget& target : record.targets) {
+    if (growth == 0 || std::find(targets.begin(), targets.end(), target.node) !=
+                           targets.end()) {
+      continue;
+    }
+    const uint64_t bytes = backlogs_[target.node].bytes;
+    if (bytes + growth <= options_.bytes_max) continue;
+    RINGKV_MARK("hint-refused-for-another-target");
+    ++backlogs_[targets.front()].refused;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no more hints for node ", ToInt(target.node),
+                     ", which shares this "
+                     "one: ",
+                     bytes, " bytes are stored, this one adds ", growth,
+                     ", the limit is ", options_.bytes_max));
+  }
   if (!object_changes && !target_added) {
     RINGKV_MARK("hint-stored-already");
     return absl::OkStatus();

@@ -235,6 +235,18 @@ TEST_F(HintStoreTest, ByteBoundRefusesNewHintsAndKeepsStoredOnes) {
   EXPECT_TRUE(Add("k3", object, {kA}).ok());
 }
 
+TEST_F(HintStoreTest, ByteBoundHoldsForATargetThatSharesAGrowingRecord) {
+  const std::string object = ObjectOf(1, "x");
+  Restart({.bytes_max = 2 * object.size()});
+  ASSERT_TRUE(Add("k1", object, {kA, kB}).ok());
+  ASSERT_TRUE(Add("k2", object, {kA}).ok());
+  const absl::Status refused = Add("k1", ObjectOf(2, "y"), {kB});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("node 1"));
+  EXPECT_EQ(RecordOf("k1").object, object);
+  EXPECT_EQ(BacklogOf(kA).bytes, 2 * object.size());
+}
+
 TEST_F(HintStoreTest, AgeBoundRefusesNewHintsUntilTheOldestIsDelivered) {
   Restart({.age_max = absl::Seconds(10)});
   const std::string object = ObjectOf(1, "x");

@@ -163,5 +163,40 @@ TEST(MemoryEngineTest, FullDiskTakesDeletesOnly) {
   EXPECT_TRUE(engine.Write(PutBatch("k2", "v")).ok());
 }
 
+TEST(MemoryEngineTest, ADamagedRecordIsDataLossUntilItIsOverwrittenForGood) {
+  MemoryEngine engine;
+  ASSERT_TRUE(engine.Write(PutBatch("k", "1")).ok());
+  ASSERT_TRUE(engine.Sync().ok());
+  engine.Damage(Family::kData, "k");
+  const auto outcome = [&engine] {
+    return engine.Get(Family::kData, "k", ReadTier::kAll).outcome;
+  };
+  EXPECT_EQ(outcome(), Outcome::kFailed);
+  EXPECT_TRUE(
+      absl::IsDataLoss(engine.Range(Family::kData, "", "", {}).status()));
+  ASSERT_TRUE(engine.Write(PutBatch("k", "2")).ok());
+  EXPECT_EQ(outcome(), Outcome::kFound);
+  engine.CheckInvariants();
+  engine.Crash(0);  // power takes the new record with it
+  EXPECT_EQ(outcome(), Outcome::kFailed);
+  WriteBatch removal;
+  removal.Delete(Family::kData, "k");
+  ASSERT_TRUE(engine.Write(removal).ok());
+  EXPECT_EQ(outcome(), Outcome::kMissing);
+  engine.CheckInvariants();
+}
+
+TEST(MemoryEngineTest, AnExchangedDiskIsAllThereIs) {
+  MemoryEngine engine;
+  ASSERT_TRUE(engine.Write(PutBatch("k", "1")).ok());
+  ASSERT_TRUE(engine.Sync().ok());
+  MemoryEngine::Image backup = engine.DurableImage();
+  ASSERT_TRUE(engine.Write(PutBatch("k", "2")).ok());
+  engine.Replace(backup);
+  engine.CheckInvariants();
+  EXPECT_EQ(engine.UnsyncedWrites(), 0u);
+  EXPECT_EQ(engine.Get(Family::kData, "k", ReadTier::kAll).value, "1");
+}
+
 }  // namespace
 }  // namespace ringkv
