@@ -146,6 +146,7 @@ enum class ReplyCode : uint8_t {
   kFailed = 4,      // I/O error, corruption
   kWrongStart = 5,  // the request names another run of this node
   kExpired = 6,     // the deadline had passed on arrival
+  kUnchecked = 7,   // too few peers have checked the disk of the receiver yet
 };
 
 enum class ReadKind : uint8_t {

@@ -42,6 +42,7 @@ Control::Impl::Impl(ControlOptions options, StartedNode started, Hlc& hlc,
       start_id_(started.start_id),
       hlc_(hlc),
       random_(random),
+      bound_found_(started.hlc_floor),
       bound_(started.hlc_bound),
       bound_written_(started.hlc_bound),
       seen_(std::move(started.seen)),
@@ -72,6 +73,7 @@ void Control::Impl::Step(const ControlEvent& event, Time time,
   ComputeNextTimer();
   if (!effects.writes.empty()) effects.ticket = ticket_;
   effects.clock_ok = clock_ok_;
+  effects.checked = checked_;
   out_ = nullptr;
 }
 

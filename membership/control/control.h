@@ -273,6 +273,10 @@ struct ControlEffects {
   // Goes with `peers`: false while this node's clock is too far ahead of its
   // peers' for it to coordinate writes.
   bool clock_ok = true;
+  // Goes with `peers`: a majority of the members, this node included, is up and
+  // has found its disk to be as new as they remember. Before that it does not
+  // vote, and what it reads does not count.
+  bool checked = false;
 
   std::vector<LogLine> log;
   std::optional<StopRequest> stop;

@@ -259,6 +259,10 @@ class Control::Impl {
   void WantHeartbeats(Instant& next) const;
   void UpdateViews();
   void Remember(const NodeFacts& facts);
+  // Remembers that `peer` has shown `bound`, and runs `action` once that is
+  // durable: whatever builds on what the peer said outlives its disk then.
+  void RememberFirst(const Peer& peer, HlcTimestamp bound,
+                     std::function<void()> action);
   void Remember(const NodeId& id, uint64_t incarnation, uint64_t start_id,
                 HlcTimestamp bound);
   bool ClockIsAhead() const;
@@ -396,8 +400,9 @@ class Control::Impl {
   uint64_t ticket_ = 0;  // of the newest write
   uint64_t persisted_ = 0;
   std::deque<Deferred> deferred_;
-  HlcTimestamp bound_{};          // durable
-  HlcTimestamp bound_written_{};  // on its way
+  const HlcTimestamp bound_found_;  // on disk when this run began
+  HlcTimestamp bound_{};            // durable
+  HlcTimestamp bound_written_{};    // on its way
   Instant seen_written_;
   bool seen_changed_ = false;
 
@@ -424,6 +429,7 @@ class Control::Impl {
   bool views_stale_ = true;
   bool view_sent_ = false;
   bool clock_ok_ = true;
+  bool checked_ = false;  // as the shards were told
 
   // Rings.
   NodeNumber number_{};

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/mark.h"
 #include "membership/control/control_impl.h"
+#include "membership/control/meta.h"
 
 namespace ringkv {
 namespace {
@@ -39,6 +40,19 @@ void Control::Impl::Remember(const NodeId& id, uint64_t incarnation,
   }
   seen.hlc_bound = std::max(seen.hlc_bound, bound);
   seen_changed_ = seen_changed_ || seen != before;
+}
+
+void Control::Impl::RememberFirst(const Peer& peer, HlcTimestamp bound,
+                                  std::function<void()> action) {
+  const auto found = seen_.find(peer.id);
+  if (peer.beat.has_value() && (seen_changed_ || found == seen_.end() ||
+                                found->second.hlc_bound < bound)) {
+    Remember(peer.id, peer.beat->incarnation, peer.beat->start_id, bound);
+    Write(WriteSeen(seen_));
+    seen_changed_ = false;
+    seen_written_ = time_.now;
+  }
+  AfterSync(std::move(action));
 }
 
 void Control::Impl::Take(Peer& peer, const Heartbeat& beat) {
@@ -288,6 +302,14 @@ void Control::Impl::UpdateViews() {
     }
   }
   if (ring_ == nullptr) return;
+  const bool checked = MayVote();
+  const bool checked_changed = checked != checked_;
+  if (checked_changed) {
+    checked_ = checked;
+    Log(LogLevel::kInfo,
+        "a majority of the members is up and has checked the disk of this "
+        "node: it votes, and its reads count");
+  }
   PeerView view;
   AddressView addresses;
   for (const Member& member : ring_->spec().members) {
@@ -307,7 +329,7 @@ void Control::Impl::UpdateViews() {
       health.data_link = peer->stream(LinkKind::kData).link;
     }
   }
-  if (!view_sent_ || clock_changed || view != view_) {
+  if (!view_sent_ || clock_changed || checked_changed || view != view_) {
     view_ = std::move(view);
     out_->peers = std::make_shared<const PeerView>(view_);
   }

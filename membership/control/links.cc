@@ -44,6 +44,7 @@ NodeFacts Control::Impl::Facts() const {
   facts.incarnation = incarnation_;
   facts.start_id = start_id_;
   facts.hlc_bound = bound_;
+  facts.hlc_found = bound_found_;
   facts.name = options_.name;
   facts.client_address = options_.client_address;
   facts.peer_address = options_.peer_address;
@@ -174,16 +175,19 @@ HelloReply Control::Impl::Judge(const NodeFacts& from, const NodeId& expected) {
   }
   if (const auto found = seen_.find(from.id); found != seen_.end()) {
     const SeenPeer& seen = found->second;
-    // Of the same run a Hello may be late; of another it must show more.
+    // Of the same run a Hello may be late; of another it must show more. What
+    // counts is the bound that it found: the one it has raised since tells
+    // nothing of the age of its disk.
+    const HlcTimestamp bound =
+        from.hlc_found == HlcTimestamp{} ? from.hlc_bound : from.hlc_found;
     if (from.start_id != seen.start_id &&
-        (from.incarnation <= seen.incarnation ||
-         from.hlc_bound < seen.hlc_bound)) {
+        (from.incarnation <= seen.incarnation || bound < seen.hlc_bound)) {
       return refuse(
           HelloOutcome::kOldDisk,
           absl::StrCat("the disk of ", Called(from), " is older than ",
                        Called(Facts()), " remembers: incarnation ",
                        from.incarnation, " after ", seen.incarnation,
-                       ", clock bound ", ToInt(from.hlc_bound), " after ",
+                       ", clock bound ", ToInt(bound), " after ",
                        ToInt(seen.hlc_bound)));
     }
   }

@@ -48,6 +48,9 @@ struct NodeFacts {
   uint64_t start_id = 0;
   // No timestamp above it was given so far; on disk.
   HlcTimestamp hlc_bound{};
+  // The bound that this run found on its disk. Below what the node has shown
+  // before, the disk is an older copy. 0: not told (or a first start).
+  HlcTimestamp hlc_found{};
   uint32_t protocol_min = kProtocolMin;
   uint32_t protocol_max = kProtocolMax;
   uint32_t feature_level_max = kFeatureLevelMax;
@@ -228,6 +231,9 @@ struct PaxosPromise {
   Ballot accepted;   // none: nothing accepted yet
   PaxosValue value;  // if accepted
   RingEpoch known_epoch = 0;
+  // Freshly raised, and durable with what was promised: a disk that has
+  // forgotten the promise shows a lower one. 0: nothing was promised.
+  HlcTimestamp hlc_bound{};
   bool operator==(const PaxosPromise&) const = default;
 };
 
@@ -244,6 +250,7 @@ struct PaxosAccepted {
   bool granted = false;
   Ballot promised;  // if refused: the higher one
   RingEpoch known_epoch = 0;
+  HlcTimestamp hlc_bound{};  // as in PaxosPromise
   bool operator==(const PaxosAccepted&) const = default;
 };
 

@@ -148,6 +148,8 @@ bool Control::Impl::Learn(std::shared_ptr<const Ring> ring,
   if (history.size() > kProposalHistoryMax) {
     history.erase(history.begin(), history.end() - kProposalHistoryMax);
   }
+  // What is said of the new epoch comes with a bound that is no older.
+  RenewBound(/*force=*/true);
   Write(WriteRing(EncodeRing(ring->spec()), history));
   if (pledge_.has_value()) Write(DeletePledge());
   AfterSync([this, ring = std::move(ring), history = std::move(history),
@@ -244,6 +246,8 @@ void Control::Impl::OnPrepare(NodeNumber from, const PaxosPrepare& prepare) {
     const AcceptorState before = acceptor_.state();
     promise = acceptor_.OnPrepare(prepare);
     if (!(acceptor_.state() == before)) PersistAcceptor();
+    RenewBound(/*force=*/true);
+    promise.hlc_bound = bound_written_;
   }
   // Otherwise a refusal whose known_epoch tells the proposer what it missed.
   if (prepare.epoch <= ring_->epoch()) RINGKV_MARK("proposal-for-a-past-epoch");
@@ -262,6 +266,8 @@ void Control::Impl::OnAccept(NodeNumber from, const PaxosAccept& accept) {
     const AcceptorState before = acceptor_.state();
     accepted = acceptor_.OnAccept(accept);
     if (!(acceptor_.state() == before)) PersistAcceptor();
+    RenewBound(/*force=*/true);
+    accepted.hlc_bound = bound_written_;
   }
   accepted.known_epoch = ring_->epoch();
   AfterSync([this, from, accepted] { SendToMember(from, accepted); });
@@ -311,14 +317,16 @@ void Control::Impl::Take(Peer& peer, const PaxosPromise& promise) {
   const NodeNumber from = NumberIn(ring_.get(), peer.id);
   if (from == kNoNode) return;
   if (promise.known_epoch > ring_->epoch()) return FetchRing(peer);
-  OnPromise(from, promise);
+  RememberFirst(peer, promise.hlc_bound,
+                [this, from, promise] { OnPromise(from, promise); });
 }
 
 void Control::Impl::Take(Peer& peer, const PaxosAccepted& accepted) {
   const NodeNumber from = NumberIn(ring_.get(), peer.id);
   if (from == kNoNode) return;
   if (accepted.known_epoch > ring_->epoch()) return FetchRing(peer);
-  OnAccepted(from, accepted);
+  RememberFirst(peer, accepted.hlc_bound,
+                [this, from, accepted] { OnAccepted(from, accepted); });
 }
 
 // --- Proposing ---

@@ -71,6 +71,7 @@ void ToProto(const NodeFacts& facts, pb::NodeFacts& out) {
   out.set_incarnation(facts.incarnation);
   out.set_start_id(facts.start_id);
   out.set_hlc_bound(ToInt(facts.hlc_bound));
+  out.set_hlc_found(ToInt(facts.hlc_found));
   out.set_protocol_min(facts.protocol_min);
   out.set_protocol_max(facts.protocol_max);
   out.set_feature_level_max(facts.feature_level_max);
@@ -94,6 +95,7 @@ absl::StatusOr<NodeFacts> FactsOf(const pb::NodeFacts& in) {
   facts.start_id = in.start_id();
   if (facts.start_id == 0) return Invalid("start_id", "is missing");
   facts.hlc_bound = HlcTimestamp{in.hlc_bound()};
+  facts.hlc_found = HlcTimestamp{in.hlc_found()};
   facts.protocol_min = in.protocol_min();
   facts.protocol_max = in.protocol_max();
   if (facts.protocol_min > facts.protocol_max) {
@@ -351,6 +353,7 @@ void ToProto(const PaxosPromise& promise, pb::ControlMessage& out) {
     ToProto(promise.value, *to.mutable_value());
   }
   to.set_known_epoch(promise.known_epoch);
+  to.set_hlc_bound(ToInt(promise.hlc_bound));
 }
 
 absl::StatusOr<ControlMessage> PromiseOf(const pb::PaxosPromise& in) {
@@ -365,6 +368,7 @@ absl::StatusOr<ControlMessage> PromiseOf(const pb::PaxosPromise& in) {
   }
   ASSIGN_OR_RETURN(promise.value, ValueOf(in.value()));
   promise.known_epoch = in.known_epoch();
+  promise.hlc_bound = HlcTimestamp{in.hlc_bound()};
   return promise;
 }
 
@@ -382,6 +386,7 @@ void ToProto(const PaxosAccepted& accepted, pb::ControlMessage& out) {
   to.set_granted(accepted.granted);
   ToProto(accepted.promised, *to.mutable_promised());
   to.set_known_epoch(accepted.known_epoch);
+  to.set_hlc_bound(ToInt(accepted.hlc_bound));
 }
 
 void ToProto(const InitPrepare& prepare, pb::ControlMessage& out) {
@@ -490,6 +495,7 @@ absl::StatusOr<ControlMessage> ControlFromProto(const pb::ControlMessage& in) {
       accepted.granted = from.granted();
       accepted.promised = BallotOf(from.promised());
       accepted.known_epoch = from.known_epoch();
+      accepted.hlc_bound = HlcTimestamp{from.hlc_bound()};
       return accepted;
     }
     case pb::ControlMessage::kInitPrepare: {

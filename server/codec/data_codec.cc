@@ -42,7 +42,7 @@ absl::StatusOr<Enum> CheckEnum(absl::string_view field, int value, Enum last) {
   return Invalid(field, absl::StrCat("unknown value ", value));
 }
 absl::StatusOr<ReplyCode> CodeOf(int value) {
-  return CheckEnum("code", value, ReplyCode::kExpired);
+  return CheckEnum("code", value, ReplyCode::kUnchecked);
 }
 absl::StatusOr<ReadKind> KindOf(int value) {
   return CheckEnum("kind", value, ReadKind::kClock);

@@ -88,6 +88,8 @@ absl::string_view ReplyCodeText(ReplyCode code) {
       return "has restarted";
     case ReplyCode::kExpired:
       return "got it too late";
+    case ReplyCode::kUnchecked:
+      return "has just started and too few members have checked its disk";
   }
   return "unknown";
 }

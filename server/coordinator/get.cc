@@ -99,20 +99,25 @@ bool GetCoordinator::AskNextReplica() {
 bool GetCoordinator::AskNextFallback() {
   if (need_.strict && !Planted("stand-in-at-strict")) return false;
   // A stand-in takes the place of a replica that cannot answer.
+  // Of one that is down or has failed, rather than of one that may answer yet:
+  // the two would count once.
   NodeNumber missing = kNoNode;
-  for (NodeNumber replica : replicas_) {
-    const auto it = asked_.find(replica);
-    const bool hopeless =
-        it == asked_.end() ? !core_.IsAlive(replica) : !it->second.answered;
-    if (!hopeless) continue;
-    bool stood_in = false;
-    for (const auto& [node, asked] : asked_) {
-      stood_in = stood_in || (asked.stands_for == replica && !asked.failed);
+  for (const bool may_answer : {false, true}) {
+    for (NodeNumber replica : replicas_) {
+      const auto it = asked_.find(replica);
+      const bool waited_for =
+          it != asked_.end() && !it->second.answered && !it->second.failed;
+      const bool hopeless =
+          it == asked_.end() ? !core_.IsAlive(replica) : it->second.failed;
+      if (may_answer ? !waited_for : !hopeless) continue;
+      bool stood_in = false;
+      for (const auto& [node, asked] : asked_) {
+        stood_in = stood_in || (asked.stands_for == replica && !asked.failed);
+      }
+      if (!stood_in) missing = replica;
+      if (missing != kNoNode) break;
     }
-    if (!stood_in) {
-      missing = replica;
-      break;
-    }
+    if (missing != kNoNode) break;
   }
   if (missing == kNoNode) return false;
   if (!fallbacks_known_) {

@@ -233,10 +233,16 @@ void PutCoordinator::MintOn(const ReadResult& found, bool is_replica) {
                         core_.options().max_clock_drift};
   absl::StatusOr<Minted> minted =
       MintWrite(input, found, core_.hlc(), core_.random());
-  if (!minted.ok()) {
-    if (absl::IsDataLoss(minted.status())) ++core_.stats().corrupt_reads;
-    return AnswerError(minted.status());
+  if (absl::IsDataLoss(minted.status())) {
+    // This node's copy is damaged, and `own` with it: it goes on as a stand-in
+    // does, under a new actor on top of nothing, and its own replica takes the
+    // write once it is rebuilt.
+    RINGKV_MARK("put-own-copy-damaged");
+    core_.NoteDamaged(*keyspace_, put_.key);
+    minted = MintWrite(input, ReadResult{}, core_.hlc(), core_.random());
+    is_replica = false;
   }
+  if (!minted.ok()) return AnswerError(minted.status());
   if (is_replica) {
     core_.WriteRecord(*keyspace_, put_.key, token_, minted->own,
                       minted->object);

@@ -47,6 +47,12 @@ void FillFound(ReadReply& reply, ReadKind kind, const std::string& encoded) {
   }
 }
 
+// Whether an object takes room for a value; what is no object at all, too.
+bool HasValues(const std::string& encoded) {
+  absl::StatusOr<Object> object = DecodeObject(encoded);
+  return !object.ok() || !object->siblings.empty();
+}
+
 // Range requests list values of whole objects up to here, so that a reply stays
 // well within the peer message limit even with the largest object on top.
 constexpr size_t kRangeBytesMax = 8 << 20;
@@ -70,6 +76,11 @@ void HandleRead(ShardCore& core, NodeNumber from, RingEpoch epoch,
     RINGKV_MARK("read-expired-on-arrival");
     ++core.stats().expired_dropped;
     reply.code = ReplyCode::kExpired;
+  }
+  if (reply.code == ReplyCode::kOk && !core.checked()) {
+    RINGKV_MARK("replica-unchecked-read");
+    ++core.stats().unchecked_refused;
+    reply.code = ReplyCode::kUnchecked;
   }
   if (reply.code != ReplyCode::kOk) {
     core.Send(from, std::move(reply));
@@ -117,7 +128,12 @@ void HandleRead(ShardCore& core, NodeNumber from, RingEpoch epoch,
                 reply.code = ReplyCode::kFailed;
               }
               if (reply.code == ReplyCode::kFailed) {
-                ++core.stats().corrupt_reads;
+                if (found.outcome == ReadResult::Outcome::kFound ||
+                    absl::IsDataLoss(found.status)) {
+                  core.NoteDamaged(*keyspace, key);
+                } else {
+                  ++core.stats().corrupt_reads;
+                }
               }
               core.Send(from, std::move(reply),
                         keyspace == nullptr ? Release::kWritten
@@ -140,6 +156,12 @@ void HandleWrite(ShardCore& core, NodeNumber from, RingEpoch epoch,
       reply.code = ReplyCode::kFailed;
       reply.message = absl::StrCat("node ", ToInt(target), " is no member");
     }
+  }
+  // What this node coordinates itself was let in before.
+  if (reply.code == ReplyCode::kOk && core.read_only() && from != core.self() &&
+      HasValues(request.object)) {
+    reply.code = ReplyCode::kOverloaded;
+    reply.message = std::string(kDiskReserved);
   }
   if (reply.code != ReplyCode::kOk) {
     core.Send(from, std::move(reply));
@@ -184,6 +206,10 @@ void HandleRange(ShardCore& core, NodeNumber from, RingEpoch epoch,
   if (request.remaining <= absl::ZeroDuration()) {
     ++core.stats().expired_dropped;
     reply.code = ReplyCode::kExpired;
+  }
+  if (reply.code == ReplyCode::kOk && !core.checked()) {
+    ++core.stats().unchecked_refused;
+    reply.code = ReplyCode::kUnchecked;
   }
   if (reply.code != ReplyCode::kOk) {
     core.Send(from, std::move(reply));

@@ -153,7 +153,7 @@ void ControlThread::HandOut(ControlEffects& effects) {
     hooks_.begin_transfers(BeginTransfers{effects.begin_transfers});
   }
   if (effects.peers != nullptr) {
-    hooks_.peers({effects.peers, effects.clock_ok});
+    hooks_.peers({effects.peers, effects.clock_ok, effects.checked});
   }
   for (HelloCall& hello : effects.hellos) net_.SayHello(std::move(hello));
   for (HelloAnswer& hello : effects.hello_answers) {

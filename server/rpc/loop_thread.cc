@@ -16,11 +16,6 @@ constexpr absl::Duration kStallRetry = absl::Milliseconds(5);
 constexpr absl::Duration kStallPatience = absl::Milliseconds(250);
 constexpr absl::Duration kStatsInterval = absl::Seconds(1);
 
-constexpr char kDiskReserved[] =
-    "the disk of this node is nearly full and takes no more values; nothing "
-    "was "
-    "done";
-
 size_t CallBytes(const ClientCall& call) {
   size_t bytes = 256;
   if (const PutCall* put = std::get_if<PutCall>(&call)) {
@@ -92,6 +87,9 @@ void LoopThread::PeersChange(PeersChanged peers) {
   mailbox_.Push(std::move(peers));
 }
 void LoopThread::Begin(BeginTransfers begin) { mailbox_.Push(begin); }
+void LoopThread::SetReadOnly(bool read_only) {
+  mailbox_.Push(ReadOnlyChanged{read_only});
+}
 void LoopThread::ReadEnds(ReadDone done) { mailbox_.Push(std::move(done)); }
 void LoopThread::Drain() { mailbox_.Push(DrainNow{}); }
 void LoopThread::GiveUp() { mailbox_.Push(GiveUpNow{}); }
@@ -164,7 +162,7 @@ void LoopThread::Accept(Item&& item, Instant now) {
   if (PostedCall* call = std::get_if<PostedCall>(&item)) {
     Accept(std::move(*call), now);
   } else if (MessageArrived* message = std::get_if<MessageArrived>(&item)) {
-    Accept(std::move(*message));
+    events_.push_back(std::move(*message));
   } else if (ReadDone* read = std::get_if<ReadDone>(&item)) {
     events_.push_back(std::move(*read));
   } else if (const CancelCalls* cancel = std::get_if<CancelCalls>(&item)) {
@@ -181,9 +179,10 @@ void LoopThread::Accept(Item&& item, Instant now) {
     }
   } else if (AdoptRing* adopt = std::get_if<AdoptRing>(&item)) {
     self_ = adopt->ring.self;
-    epoch_ = adopt->ring.ring->epoch();
     events_.push_back(std::move(adopt->ring));
     adoptions_.push_back(std::move(adopt->adopted));
+  } else if (ReadOnlyChanged* changed = std::get_if<ReadOnlyChanged>(&item)) {
+    events_.push_back(*changed);
   } else if (PeersChanged* peers = std::get_if<PeersChanged>(&item)) {
     peers_ = peers->peers;
     events_.push_back(std::move(*peers));
@@ -204,25 +203,8 @@ void LoopThread::Accept(PostedCall&& call, Instant now) {
                             "the deadline passed before the call was begun")));
     return;
   }
-  const PutCall* put = std::get_if<PutCall>(&call.call);
-  if (put != nullptr && !put->is_delete && read_only_) {
-    Answer(call.handle, Refusal(absl::ResourceExhaustedError(kDiskReserved)));
-    return;
-  }
   calls_.emplace(call.id, call.handle);
   events_.push_back(CallArrived{call.id, std::move(call.call), call.deadline});
-}
-
-void LoopThread::Accept(MessageArrived&& arrived) {
-  if (read_only_ && arrived.from != self_) {
-    if (const auto* write = std::get_if<WriteRequest>(&arrived.message.body)) {
-      outgoing_[arrived.from].push_back(
-          {epoch_, WriteReply{write->operation, ReplyCode::kOverloaded,
-                              kDiskReserved}});
-      return;
-    }
-  }
-  events_.push_back(std::move(arrived));
 }
 
 void LoopThread::RefuseWaiting() {

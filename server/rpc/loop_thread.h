@@ -95,7 +95,7 @@ class LoopThread {
   void Drain();
   // While set, puts of clients and writes of peers are refused: the space that
   // is left on the disk is kept for the store itself. Deletes go on.
-  void SetReadOnly(bool read_only) { read_only_ = read_only; }
+  void SetReadOnly(bool read_only);
 
   // As of the last turn.
   size_t in_flight() const { return in_flight_.load(); }
@@ -123,13 +123,12 @@ class LoopThread {
   struct DrainNow {};
   struct GiveUpNow {};
   using Item = std::variant<PostedCall, MessageArrived, CancelCalls, CancelSink,
-                            AdoptRing, PeersChanged, ReadDone, BeginTransfers,
-                            DrainNow, GiveUpNow>;
+                            AdoptRing, PeersChanged, ReadOnlyChanged, ReadDone,
+                            BeginTransfers, DrainNow, GiveUpNow>;
 
   void Run();
   void Accept(Item&& item, Instant now);
   void Accept(PostedCall&& call, Instant now);
-  void Accept(MessageArrived&& arrived);
   // What waits while the engine stalls for longer than a client should wait.
   void RefuseWaiting();
   void Answer(const CallHandle& handle, ClientAnswer&& answer);
@@ -148,7 +147,6 @@ class LoopThread {
   std::atomic<uint64_t> synced_{0};
   std::atomic<size_t> in_flight_{0};
   std::atomic<bool> drained_{false};
-  std::atomic<bool> read_only_{false};
   std::atomic<uint64_t> turns_{0};
   std::atomic<uint64_t> stalls_{0};
   std::atomic<uint64_t> dropped_{0};
@@ -167,7 +165,6 @@ class LoopThread {
   bool draining_ = false;
   bool gave_up_ = false;
   std::map<NodeNumber, std::vector<DataMessage>> outgoing_;
-  RingEpoch epoch_ = 0;
   uint64_t synced_told_ = 0;
   Instant stalled_since_{};  // 0: not stalled
   std::vector<Item> kept_;   // taken while stalled, for afterwards

@@ -108,6 +108,12 @@ void AddCalls(const ShardStats& stats, Families& out) {
               "Objects met with 256 clock entries or more", stats.large_clocks);
   out.Counter("ringkv_corrupt_reads_total",
               "Records that could not be read or decoded", stats.corrupt_reads);
+  out.Counter("ringkv_copies_rebuilt_total",
+              "Damaged copies of keys made anew from the other replicas",
+              stats.copies_rebuilt);
+  out.Counter("ringkv_unchecked_refused_total",
+              "Reads refused because too few members had checked the disk yet",
+              stats.unchecked_refused);
 }
 
 void AddHints(const NodeReport& report, Families& out) {
@@ -274,6 +280,8 @@ void AddStats(const ShardStats& stats, ShardStats& sum) {
   sum.large_clocks += stats.large_clocks;
   sum.repeats_answered += stats.repeats_answered;
   sum.corrupt_reads += stats.corrupt_reads;
+  sum.copies_rebuilt += stats.copies_rebuilt;
+  sum.unchecked_refused += stats.unchecked_refused;
   sum.coordinations += stats.coordinations;
   for (const auto& [node, backlog] : stats.hints) {
     ShardStats::HintBacklog& to = sum.hints[node];

@@ -166,7 +166,11 @@ void ShardCore::MergeLocal(const Keyspace& keyspace, const std::string& key,
            return;
          }
          if (found.outcome == ReadResult::Outcome::kFailed) {
-           ++stats_.corrupt_reads;
+           if (absl::IsDataLoss(found.status)) {
+             NoteDamaged(*keyspace, key);
+           } else {
+             ++stats_.corrupt_reads;
+           }
            done(ReplyCode::kFailed, std::string(found.status.message()));
            return;
          }
@@ -184,7 +188,7 @@ void ShardCore::MergeLocal(const Keyspace& keyspace, const std::string& key,
          }
          absl::StatusOr<StoredRecord> record = DecodeStored(found.value);
          if (!record.ok()) {
-           ++stats_.corrupt_reads;
+           NoteDamaged(*keyspace, key);
            done(ReplyCode::kFailed, std::string(record.status().message()));
            return;
          }
@@ -194,7 +198,7 @@ void ShardCore::MergeLocal(const Keyspace& keyspace, const std::string& key,
          }
          absl::StatusOr<Object> ours = DecodeObject(record->object);
          if (!ours.ok() || ours->mode != mode) {
-           ++stats_.corrupt_reads;
+           NoteDamaged(*keyspace, key);
            done(ReplyCode::kFailed, "the stored object is damaged");
            return;
          }
@@ -210,6 +214,11 @@ void ShardCore::MergeLocal(const Keyspace& keyspace, const std::string& key,
          }
          done(ReplyCode::kOk, "");
        });
+}
+
+void ShardCore::NoteDamaged(const Keyspace& keyspace, const std::string& key) {
+  ++stats_.corrupt_reads;
+  damaged_.emplace_back(keyspace.id, key);
 }
 
 void ShardCore::StoreHint(const Keyspace& keyspace, const std::string& key,

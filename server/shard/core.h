@@ -94,6 +94,11 @@ class ShardCore {
   LatencyTracker& latency() { return latency_; }
   Outcomes& outcomes() { return outcomes_; }
   HintStore& hints() { return hints_; }
+  // A majority of the members has checked this node's disk; until then it
+  // answers no reads.
+  bool checked() const { return checked_; }
+  // Only deletes find room on the disk.
+  bool read_only() const { return read_only_; }
 
   // --- Store ---
   // Calls `done` with what stands under `key`: the turn's own writes first,
@@ -127,6 +132,13 @@ class ShardCore {
   void StoreHint(const Keyspace& keyspace, const std::string& key,
                  std::string object, std::vector<NodeNumber> targets,
                  MergeCallback done);
+  // This node's copy of `key` cannot be read: it is counted, and rebuilt from
+  // the other replicas (replica/rebuild.h).
+  void NoteDamaged(const Keyspace& keyspace, const std::string& key);
+  // Keys that were noted since the last call.
+  std::vector<std::pair<KeyspaceId, std::string>> TakeDamaged() {
+    return std::exchange(damaged_, {});
+  }
   // When an answer that shows what this node holds of `key` may leave.
   Release ReleaseOf(const Keyspace& keyspace, absl::string_view key) const;
 
@@ -182,6 +194,8 @@ class ShardCore {
   std::shared_ptr<const Ring> ring_;
   NodeNumber self_ = kNoNode;
   std::shared_ptr<const PeerView> peers_;
+  bool checked_ = false;
+  bool read_only_ = false;
 
   ShardStats stats_;
   LatencyTracker latency_;
@@ -196,6 +210,8 @@ class ShardCore {
   std::map<uint64_t, std::function<void(const absl::StatusOr<RangeResult>&)>>
       range_jobs_;
   uint64_t next_job_ = 1;
+  // Found in this step.
+  std::vector<std::pair<KeyspaceId, std::string>> damaged_;
 
   // Keys of `sync` keyspaces that were written and not fsynced yet, by hash,
   // with the turn or, once committed, the sequence they wait for.

@@ -54,6 +54,15 @@ struct PeersChanged {
   // False while this node's clock is so far ahead of its peers' that it must
   // not coordinate writes.
   bool clock_ok = true;
+  // A majority of the members has checked this node's disk; until then what it
+  // reads does not count towards R.
+  bool checked = true;
+};
+
+// The disk's reserve is being used up (or is free again): what is left is kept
+// for the store itself and for deletes.
+struct ReadOnlyChanged {
+  bool read_only = false;
 };
 
 // A read that the shard had ordered is done.
@@ -75,7 +84,8 @@ struct TimerFired {};
 
 using ShardEvent =
     std::variant<CallArrived, CallCancelled, MessageArrived, RingAdopted,
-                 PeersChanged, ReadDone, BeginTransfers, TimerFired>;
+                 PeersChanged, ReadOnlyChanged, ReadDone, BeginTransfers,
+                 TimerFired>;
 
 // --- Effects ---
 

@@ -15,6 +15,7 @@
 #include "server/coordinator/put.h"
 #include "server/coordinator/scan.h"
 #include "server/handoff/handoff.h"
+#include "server/replica/rebuild.h"
 #include "server/replica/replica.h"
 #include "server/shard/core.h"
 
@@ -48,7 +49,9 @@ struct Caller {
 class Shard::Impl {
  public:
   Impl(ShardOptions options, const Engine& engine, Hlc& hlc, Random& random)
-      : core_(std::move(options), engine, hlc, random), handoff_(core_) {}
+      : core_(std::move(options), engine, hlc, random),
+        handoff_(core_),
+        rebuilds_(core_) {}
 
   absl::Status Recover() { return core_.hints_.Recover(core_.engine_); }
 
@@ -62,6 +65,8 @@ class Shard::Impl {
     core_.time_ = time;
     core_.effects_ = &effects;
     std::visit([this](auto& e) { On(std::move(e)); }, event);
+    DrainLocal();
+    rebuilds_.Start();
     DrainLocal();
     core_.ended_.clear();
     core_.effects_ = nullptr;
@@ -152,6 +157,7 @@ class Shard::Impl {
       RINGKV_CHECK(core_.operations_.contains(id));
     }
     RINGKV_CHECK(parked_.size() <= kParkedMax);
+    RINGKV_CHECK(core_.damaged_.empty());
   }
 
  private:
@@ -199,6 +205,9 @@ class Shard::Impl {
                                                 arrived.deadline, kNoNode, 0);
       }
     } else if (auto* put = std::get_if<PutCall>(&arrived.call)) {
+      if (core_.read_only() && !put->is_delete) {
+        return Refuse(arrived.id, absl::ResourceExhaustedError(kDiskReserved));
+      }
       ++(put->is_delete ? core_.stats_.deletes : core_.stats_.puts);
       Caller caller;
       caller.call = arrived.id;
@@ -416,6 +425,7 @@ class Shard::Impl {
                                      **keyspace, TokenOf(key), core_.self())) {
       refusal.code = ReplyCode::kNotReplica;
     } else if (draining_ || (put != nullptr && !clock_ok_) ||
+               (put != nullptr && !put->is_delete && core_.read_only()) ||
                core_.operations_.size() >= core_.options_.coordinations_max) {
       RINGKV_MARK("forward-refused");
       refusal.code = ReplyCode::kOverloaded;
@@ -485,9 +495,12 @@ class Shard::Impl {
   void On(PeersChanged changed) {
     core_.peers_ = std::move(changed.peers);
     clock_ok_ = changed.clock_ok;
+    core_.checked_ = changed.checked;
     ForEachOperation([](Operation& operation) { operation.OnPeersChanged(); });
     handoff_.Tick();
   }
+
+  void On(ReadOnlyChanged changed) { core_.read_only_ = changed.read_only; }
 
   template <class F>
   void ForEachOperation(F f) {
@@ -572,6 +585,7 @@ class Shard::Impl {
 
   ShardCore core_;
   Handoff handoff_;
+  Rebuilds rebuilds_;
   bool started_ = false;
   bool draining_ = false;
   bool clock_ok_ = true;

@@ -63,6 +63,8 @@ struct ShardStats {
   uint64_t lww_dropped = 0, lww_ties = 0, unequal_dots = 0, large_clocks = 0;
   uint64_t repeats_answered = 0;
   uint64_t corrupt_reads = 0;
+  uint64_t copies_rebuilt = 0;     // damaged, and made anew from other replicas
+  uint64_t unchecked_refused = 0;  // reads, before peers had checked the disk
   // Gauges.
   uint64_t coordinations = 0;
   struct HintBacklog {

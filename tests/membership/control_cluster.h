@@ -68,6 +68,7 @@ class ControlCluster {
     // shards take for them; infinite: the test reports them.
     RingEpoch transfers_begun = 0;
     absl::Duration transfers_take = absl::Milliseconds(50);
+    bool checked = false;
     std::optional<StopRequest> stop;
     absl::Status start_error;
     std::vector<std::string> log;
@@ -123,6 +124,7 @@ class ControlCluster {
     node.addresses = nullptr;
     node.clock_ok = true;
     node.transfers_begun = 0;
+    node.checked = false;
     node.next_inbound = 1;
     node.hlc = std::make_unique<Hlc>(started->hlc_floor);
     node.control = std::make_unique<Control>(node.options, *std::move(started),
@@ -472,6 +474,7 @@ class ControlCluster {
     if (effects.peers != nullptr) {
       node.peers = effects.peers;
       node.clock_ok = effects.clock_ok;
+      node.checked = effects.checked;
     }
     if (effects.addresses != nullptr) node.addresses = effects.addresses;
     if (effects.stop.has_value()) {

@@ -493,6 +493,57 @@ TEST(ControlIdentityTest, AnOlderCopyOfADiskIsRefused) {
               HasSubstr("incarnation 2 after 3"));
 }
 
+// A backup of the very run that died shows no lower incarnation, and its bound
+// is raised at the start: what tells is the bound that was found.
+TEST(ControlIdentityTest, ABackupOfTheLastRunIsRefused) {
+  ControlCluster cluster(73);
+  FormCluster(cluster, 3);
+  const auto backup = cluster.node(1).durable;
+  cluster.RunFor(absl::Seconds(10));
+  cluster.Crash(1);
+  cluster.node(1).durable = backup;
+  cluster.RunFor(absl::Seconds(3));
+  cluster.Start(1);
+  ASSERT_TRUE(cluster.RunUntilTrue(
+      [&] { return cluster.node(1).stop.has_value(); }, absl::Seconds(10)));
+  EXPECT_THAT(cluster.node(1).stop->message, HasSubstr("clock bound"));
+  EXPECT_EQ(cluster.node(1).stop->exit_code, 1);
+}
+
+// What a vote says is remembered before it is built on, so the voter cannot
+// come back without it, however short its disk is behind.
+TEST(ControlIdentityTest, ADiskFromJustBeforeAVoteIsRefused) {
+  ControlCluster cluster(74);
+  FormCluster(cluster, 3);
+  cluster.RunFor(absl::Seconds(10));
+  const auto backup = cluster.node(1).durable;
+  ASSERT_TRUE(cluster.Ask(0, CreateKeyspaceCall{Named("k")}).status.ok());
+  cluster.Crash(0);
+  cluster.Crash(1);
+  cluster.node(1).durable = backup;
+  cluster.Crash(2);
+  cluster.Start(0);
+  cluster.Start(1);
+  ASSERT_TRUE(cluster.RunUntilTrue(
+      [&] { return cluster.node(1).stop.has_value(); }, absl::Seconds(10)));
+}
+
+TEST(ControlIdentityTest, ANodeIsCheckedOnceAMajorityHasSeenItsDisk) {
+  ControlCluster cluster(75);
+  FormCluster(cluster, 5);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(cluster.node(i).checked);
+  for (int i = 1; i < 5; ++i) cluster.Crash(i);
+  cluster.Crash(0);
+  cluster.Start(0);
+  cluster.Start(1);
+  cluster.RunFor(absl::Seconds(20));
+  EXPECT_TRUE(cluster.SeesAlive(0, 1));
+  EXPECT_FALSE(cluster.node(0).checked);
+  cluster.Start(2);
+  EXPECT_TRUE(cluster.RunUntilTrue([&] { return cluster.node(0).checked; },
+                                   absl::Seconds(10)));
+}
+
 TEST(ControlIdentityTest, WhatPeersRememberSurvivesTheirRestart) {
   ControlCluster cluster(71);
   FormCluster(cluster, 2);

@@ -123,6 +123,7 @@ class LoopThreadTest : public ::testing::Test {
     Watched<bool> adopted;
     loop_->Adopt({RingOfOne(), NodeNumber{1}}, [&] { adopted.Set(true); });
     EXPECT_TRUE(adopted.WaitFor([](bool done) { return done; }));
+    loop_->PeersChange({.peers = std::make_shared<PeerView>()});
   }
 
   void Post(ClientCall call, absl::Duration timeout = absl::Seconds(10)) {

@@ -37,6 +37,7 @@ NodeFacts RandomFacts(SeededRandom& random) {
   facts.incarnation = random.Next();
   facts.start_id = random.Next() | 1;
   facts.hlc_bound = HlcTimestamp{random.Next()};
+  facts.hlc_found = HlcTimestamp{random.Next()};
   facts.protocol_min = static_cast<uint32_t>(random.Uniform(5));
   facts.protocol_max =
       facts.protocol_min + static_cast<uint32_t>(random.Uniform(5));
@@ -136,15 +137,16 @@ ControlMessage RandomMessage(SeededRandom& random) {
         promise.value = RandomValue(random);
       }
       promise.known_epoch = random.Next();
+      promise.hlc_bound = HlcTimestamp{random.Next()};
       return promise;
     }
     case 5:
       return PaxosAccept{random.Next(), RandomBallot(random),
                          RandomValue(random)};
     case 6:
-      return PaxosAccepted{random.Next(), RandomBallot(random),
+      return PaxosAccepted{random.Next(),      RandomBallot(random),
                            random.Chance(0.5), RandomBallot(random),
-                           random.Next()};
+                           random.Next(),      HlcTimestamp{random.Next()}};
     case 7:
       return InitPrepare{RandomId<ClusterId>(random), random.Next()};
     case 8:

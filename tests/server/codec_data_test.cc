@@ -145,20 +145,24 @@ class Drawer {
                            Bytes(1, 100),  Any(ReadKind::kClock),
                            Coin(),         Span()};
       case 1:
-        return ReadReply{
-            random_.Next(), Any(ReplyCode::kExpired), Any(ReadKind::kClock),
-            Coin(),         random_.Next(),           Bytes(0, 500),
-            Nodes()};
+        return ReadReply{random_.Next(),
+                         Any(ReplyCode::kUnchecked),
+                         Any(ReadKind::kClock),
+                         Coin(),
+                         random_.Next(),
+                         Bytes(0, 500),
+                         Nodes()};
       case 2:
         return WriteRequest{random_.Next(), KeyspaceId{1 + Small()},
                             Bytes(1, 100),  Bytes(1, 500),
                             Nodes(),        Any(WritePurpose::kHandoff)};
       case 3:
-        return WriteReply{random_.Next(), Any(ReplyCode::kExpired), Name()};
+        return WriteReply{random_.Next(), Any(ReplyCode::kUnchecked), Name()};
       case 4:
         return ForwardRequest{random_.Next(), random_.Next(), Call(), Span()};
       case 5:
-        return ForwardReply{random_.Next(), Any(ReplyCode::kExpired), Answer()};
+        return ForwardReply{random_.Next(), Any(ReplyCode::kUnchecked),
+                            Answer()};
       case 6:
         return RangeRequest{random_.Next(), KeyspaceId{1 + Small()},
                             random_.Next(), Bytes(0, 50),
@@ -168,7 +172,7 @@ class Drawer {
       default: {
         RangeReply reply;
         reply.operation = random_.Next();
-        reply.code = Any(ReplyCode::kExpired);
+        reply.code = Any(ReplyCode::kUnchecked);
         reply.items.resize(Small());
         for (RangeReply::Item& item : reply.items) {
           item = {Bytes(1, 50), Bytes(1, 200)};

@@ -155,6 +155,17 @@ class ShardCluster {
     return arrived.id;
   }
 
+  // Something that a node is told by itself.
+  void Tell(NodeNumber node, ShardEvent event) {
+    nodes_[node].inbox.push_back(std::move(event));
+  }
+
+  // Flips a bit of what `node` has stored of `key`.
+  void Damage(NodeNumber node, const std::string& key) {
+    engine(node).Damage(Family::kData,
+                        DataKey(keyspace().id, TokenOf(key), key));
+  }
+
   // As if `from` had sent it.
   void Inject(NodeNumber from, NodeNumber to, DataMessage message) {
     nodes_[to].inbox.push_back(MessageArrived{from, std::move(message)});

@@ -615,5 +615,129 @@ TEST(ShardTest, DrainedShardRefusesNewCallsAndFinishesOld) {
   EXPECT_EQ(cluster.shard(N(1)).in_flight(), 0u);
 }
 
+// A copy that is damaged at its coordinator.
+TEST(ShardTest, PutGoesOnWithoutTheCoordinatorsDamagedCopyWhichIsRebuilt) {
+  ShardCluster cluster(4);
+  const std::string key = cluster.KeyOn(N(1));
+  AsPut(cluster.Ask(N(1), Put(key, "old")));
+  const auto whole = cluster.Stored(N(1), key);
+  cluster.Damage(N(1), key);
+  const PutAnswer put = AsPut(cluster.Ask(N(1), Blind(key, "new")));
+  EXPECT_EQ(put.replica_acks + put.stand_in_acks, 2u);
+  cluster.Advance(absl::Seconds(10));
+  EXPECT_EQ(cluster.shard(N(1)).Stats().copies_rebuilt, 1u);
+  for (NodeNumber node : cluster.Replicas(key)) {
+    EXPECT_EQ(cluster.Stored(node, key), cluster.Stored(N(1), key));
+  }
+  EXPECT_NE(cluster.Stored(N(1), key), whole);
+  EXPECT_THAT(Values(cluster.Ask(N(1), Get(key, 3))),
+              UnorderedElementsAre("new", "old"));
+}
+
+TEST(ShardTest, ADamagedCopyIsReadFromOthersAndNeverContinued) {
+  ShardCluster cluster(3);
+  for (int i = 0; i < 3; ++i) AsPut(cluster.Ask(N(1), Put("k", "v")));
+  cluster.Damage(N(1), "k");
+  EXPECT_THAT(Values(cluster.Ask(N(1), Get("k"))), UnorderedElementsAre("v"));
+  cluster.Settle();
+  EXPECT_EQ(cluster.Stored(N(1), "k"), cluster.Stored(N(2), "k"));
+  // `own` went with the record: the next dot is of a new actor.
+  AsPut(cluster.Ask(N(1), Put("k", "w")));
+  const auto object = DecodeObject(*cluster.Stored(N(2), "k"));
+  ASSERT_TRUE(object.ok());
+  EXPECT_EQ(object->clock.entries().size(), 2u);
+}
+
+TEST(ShardTest, ADamagedCopyIsNotRebuiltFromTooFew) {
+  ShardCluster cluster(3);
+  AsPut(cluster.Ask(N(1), Put("k", "v")));
+  cluster.SetUp(N(3), false);
+  cluster.Damage(N(1), "k");
+  // What node 3 alone acknowledged with node 1 would be forgotten.
+  EXPECT_FALSE(cluster.Ask(N(2), Get("k"), absl::Seconds(1)).status.ok());
+  cluster.Advance(absl::Seconds(10));
+  EXPECT_EQ(cluster.shard(N(1)).Stats().copies_rebuilt, 0u);
+  cluster.SetUp(N(3), true);
+  cluster.Advance(absl::Seconds(10));
+  EXPECT_EQ(cluster.shard(N(1)).Stats().copies_rebuilt, 1u);
+  EXPECT_EQ(cluster.Stored(N(1), "k"), cluster.Stored(N(2), "k"));
+}
+
+TEST(ShardTest, TheOnlyCopyStaysDamagedAndSaysSo) {
+  Keyspace keyspace = MakeKeyspace("default", VersionMode::kSiblings);
+  keyspace.n = keyspace.r = keyspace.w = 1;
+  ShardCluster cluster(1, {keyspace});
+  AsPut(cluster.Ask(N(1), Put("k", "v")));
+  cluster.Damage(N(1), "k");
+  EXPECT_EQ(cluster.Ask(N(1), Get("k"), absl::Seconds(1)).status.code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(cluster.shard(N(1)).Stats().copies_rebuilt, 0u);
+}
+
+TEST(ShardTest, ReadsOfANodeWhoseDiskIsNotCheckedDoNotCount) {
+  ShardCluster cluster(3);
+  AsPut(cluster.Ask(N(2), Put("k", "v")));
+  auto peers = std::make_shared<PeerView>();
+  for (const Member& member : cluster.ring().spec().members) {
+    (*peers)[member.number].alive = true;
+  }
+  cluster.Tell(N(1), PeersChanged{peers, true, /*checked=*/false});
+  EXPECT_FALSE(cluster.Ask(N(2), Get("k", 3), absl::Seconds(1)).status.ok());
+  EXPECT_THAT(Values(cluster.Ask(N(1), Get("k"))), UnorderedElementsAre("v"));
+  EXPECT_GE(cluster.shard(N(1)).Stats().unchecked_refused, 1u);
+  // Its writes are as good as any.
+  PutCall put = Put("k", "w");
+  put.w = 3;
+  EXPECT_EQ(AsPut(cluster.Ask(N(2), put)).replica_acks, 3u);
+  cluster.Tell(N(1), PeersChanged{peers, true, /*checked=*/true});
+  EXPECT_THAT(Values(cluster.Ask(N(2), Get("k", 3))),
+              UnorderedElementsAre("w"));
+}
+
+TEST(ShardTest, DeletesGoOnWhenEveryDiskIsFull) {
+  ShardCluster cluster(3);
+  AsPut(cluster.Ask(N(1), Put("k", "v")));
+  for (int i = 1; i <= 3; ++i) {
+    cluster.Tell(N(i), ReadOnlyChanged{/*read_only=*/true});
+  }
+  EXPECT_EQ(cluster.Ask(N(1), Put("k", "w")).status.code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Values(cluster.Ask(N(1), Get("k", 3))),
+              UnorderedElementsAre("v"));
+  PutCall remove = Delete("k");
+  remove.w = 3;
+  EXPECT_EQ(AsPut(cluster.Ask(N(1), remove)).replica_acks, 3u);
+  for (int i = 1; i <= 3; ++i) {
+    cluster.Tell(N(i), ReadOnlyChanged{/*read_only=*/false});
+  }
+  AsPut(cluster.Ask(N(1), Put("k", "w")));
+}
+
+TEST(ShardTest, AFullReplicaGetsAHintElsewhereAndPutsAreHandedToOthers) {
+  ShardCluster cluster(4);
+  const std::string key = cluster.KeyOn(N(1));
+  cluster.Tell(N(1), ReadOnlyChanged{/*read_only=*/true});
+  for (int i = 2; i <= 4; ++i) AsPut(cluster.Ask(N(i), Put(key, "v")));
+  EXPECT_EQ(cluster.Stored(N(1), key), std::nullopt);
+  cluster.Tell(N(1), ReadOnlyChanged{/*read_only=*/false});
+  cluster.Advance(absl::Seconds(20));
+  EXPECT_NE(cluster.Stored(N(1), key), std::nullopt);
+}
+
+// A strict read of all replicas promises to later ones what they can miss,
+// which read fewer.
+TEST(ShardTest, AStrictReadOfAllSpreadsAsFarAsOneOfRNeeds) {
+  ShardCluster cluster(3);
+  AsPut(cluster.Ask(N(1), Put("k", "old")));
+  cluster.drop = [](NodeNumber from, const OutgoingMessage& message) {
+    return std::holds_alternative<WriteRequest>(message.message.body);
+  };
+  PutCall put = Put("k", "new");
+  put.quorum = Quorum::kStrict;
+  EXPECT_FALSE(cluster.Ask(N(1), put, absl::Seconds(1)).status.ok());
+  EXPECT_FALSE(cluster.Ask(N(1), Get("k", 3, Quorum::kStrict), absl::Seconds(1))
+                   .status.ok());
+}
+
 }  // namespace
 }  // namespace ringkv
