@@ -26,7 +26,8 @@ void Connectivity::Note(WorldTime now, const Network& network,
   for (int from = 0; from < nodes_; ++from) {
     const Node& node = *world.nodes[static_cast<size_t>(from)];
     crashes += node.crashes();
-    if (node.up() && !node.frozen()) snapshot.up |= 1ull << from;
+    if (node.up() && !node.gone() && !node.frozen())
+      snapshot.up |= 1ull << from;
     if (node.hampered()) snapshot.calm = false;
     uint64_t open = 0;
     for (int to = 0; to < nodes_; ++to) {
@@ -87,6 +88,7 @@ uint64_t Connectivity::Exactly(const Snapshot& snapshot, int node) const {
 
 void CheckAvailability(const Connectivity& connectivity, const Ring& ring,
                        World& world, const std::vector<Recorded>& recorded,
+                       const std::function<bool(const Recorded&)>& rotten,
                        const ComplainCallback& complain) {
   const Plan& plan = world.plan;
   bool clocks_step = false;
@@ -145,7 +147,7 @@ void CheckAvailability(const Connectivity& connectivity, const Ring& ring,
       continue;
     }
     if (operation.outcome != Outcome::kUnknown || !reliable || clocks_step ||
-        plan.workload.timeout < kPatience) {
+        plan.workload.timeout < kPatience || rotten(record)) {
       continue;
     }
     const Connectivity::Snapshot* snapshot = connectivity.During(
@@ -154,12 +156,16 @@ void CheckAvailability(const Connectivity& connectivity, const Ring& ring,
     if (snapshot == nullptr || !snapshot->calm) continue;
     const uint64_t group = connectivity.Exactly(*snapshot, record.node);
     if (group == 0) continue;
-    const Keyspace& space = keyspace;
+    // A node that started among too few others answers no reads.
+    const bool reads = !is_write || operation.strict;
+    if (reads && 2 * count(group) <= plan.nodes.size()) continue;
     // At strict, a put without a context reads first.
-    // A strict read may have to bring its value to N-R+1 replicas first.
-    const uint32_t must_read = !operation.strict ? 0
-                               : is_write        ? ring.EffectiveR(space)
-                                          : ring.EffectiveN(space) - needed + 1;
+    // A strict read may have to bring its value to as many replicas first as no
+    // later strict read can miss.
+    const uint32_t must_read =
+        !operation.strict ? 0
+        : is_write        ? ring.EffectiveR(keyspace)
+                   : ring.EffectiveN(keyspace) - ring.EffectiveR(keyspace) + 1;
     const uint32_t available =
         count(operation.strict || !is_write ? group & replicas : group);
     if (available >= std::max(needed, must_read)) {

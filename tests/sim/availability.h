@@ -61,8 +61,11 @@ class Connectivity {
 using ComplainCallback =
     std::function<void(const char* check, std::string text)>;
 
+// `rotten` tells whether some copy of the operation's key may have been
+// unreadable.
 void CheckAvailability(const Connectivity& connectivity, const Ring& ring,
                        World& world, const std::vector<Recorded>& recorded,
+                       const std::function<bool(const Recorded&)>& rotten,
                        const ComplainCallback& complain);
 
 }  // namespace ringkv::sim

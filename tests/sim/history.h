@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -86,26 +87,48 @@ struct KeyHistory {
   std::string key;
   bool lww = false;
   std::vector<Operation> operations;
+  // Values that are left in hints for nodes that are gone: no read finds them
+  // before those nodes are replaced. A delete has no value to be known by.
+  bool hints_left = false;
+  std::set<OperationId> in_hints;
 };
 
-// A node lost power at `at`: of what it wrote after `from`, any suffix is gone.
-struct PowerLoss {
+// At `at` a node lost power, its disk, or one record: of what it wrote after
+// `from`, any suffix is gone.
+struct Loss {
   WorldTime from = 0;
   WorldTime at = 0;
+  int node = -1;  // -1: one that has no other loss
+  // The node goes on answering as if nothing was missing. One that never
+  // answers again takes no strict quorum with it: R and W shrink alike with N.
+  bool serves_on = true;
 };
 
-// Power losses that may have taken something of one keyspace with them; none
-// for a keyspace that fsyncs before it answers.
-struct PowerLosses {
-  std::vector<PowerLoss> losses;
+// The losses that may have taken something of one key with them.
+struct Losses {
+  std::vector<Loss> losses;
   // Of writes made between `from` and `until`, how many nodes may have lost
   // theirs.
   int Within(WorldTime from, WorldTime until) const {
     int count = 0;
-    for (const PowerLoss& loss : losses) {
-      if (loss.at >= from && loss.from <= until) ++count;
+    uint64_t nodes = 0;
+    for (const Loss& loss : losses) {
+      if (loss.at < from || loss.from > until) continue;
+      if (loss.node < 0) {
+        ++count;
+      } else if (((nodes >> loss.node) & 1) == 0) {
+        nodes |= 1ull << loss.node;
+        ++count;
+      }
     }
     return count;
+  }
+  // Whether one of them answers reads all the same.
+  bool ServedWithin(WorldTime from, WorldTime until) const {
+    for (const Loss& loss : losses) {
+      if (loss.serves_on && loss.at >= from && loss.from <= until) return true;
+    }
+    return false;
   }
 };
 

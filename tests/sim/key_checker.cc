@@ -40,7 +40,7 @@ class Bits {
 // wrong.
 class Checker {
  public:
-  Checker(const KeyHistory& history, const PowerLosses& losses,
+  Checker(const KeyHistory& history, const Losses& losses,
           std::vector<Violation>& violations)
       : history_(history), losses_(losses), violations_(violations) {
     for (const Operation& operation : history.operations) {
@@ -169,10 +169,9 @@ class Checker {
     }
   }
 
-  // Whether a power loss may have taken what a strict quorum held since
-  // `operation`.
+  // Whether a loss may have taken what a strict quorum held since `operation`.
   bool QuorumMayBeLost(const Operation& operation) const {
-    return losses_.Within(operation.invoked, operation.ended) > 0;
+    return losses_.ServedWithin(operation.invoked, operation.ended);
   }
   // Whether as many replicas as acknowledged `write` may have lost it.
   bool AllMayBeLost(const Operation& write) const {
@@ -195,10 +194,12 @@ class Checker {
   void CheckContextOfNothing(const Operation& read, bool all_replicas) {
     if (!read.shown.empty() || read.answered_context) return;
     for (const Operation* write : writes_) {
-      const bool settled =
-          SettledBefore(*write, read) ||
-          (all_replicas && write->outcome == Outcome::kOk &&
-           write->ended < read.invoked && !AllMayBeLost(*write));
+      // The last read may be of what is left of a quorum.
+      const bool settled = all_replicas ? !history_.hints_left &&
+                                              write->outcome == Outcome::kOk &&
+                                              write->ended < read.invoked &&
+                                              !AllMayBeLost(*write)
+                                        : SettledBefore(*write, read);
       if (!settled) continue;
       Report(all_replicas ? "P1" : "P5", read,
              absl::StrCat(Name(read), " found nothing and no context after ",
@@ -209,7 +210,7 @@ class Checker {
   }
 
   const KeyHistory& history_;
-  const PowerLosses& losses_;
+  const Losses& losses_;
   std::vector<Violation>& violations_;
   std::vector<const Operation*> writes_;  // by invocation
   std::vector<const Operation*> reads_;
@@ -444,11 +445,17 @@ class SiblingsChecker : public Checker {
   void CheckFinal(const Operation& read) {
     const std::vector<size_t> shown = PlacesShown(read, true);
     CheckNoneBesideItsReplacement(read, shown);
-    const Bits gone = MayBeGone(shown, read.ended);
+    std::vector<size_t> there = shown;
+    for (const OperationId id : history_.in_hints) {
+      const auto it = place_of_.find(id);
+      if (it != place_of_.end()) there.push_back(it->second);
+    }
+    const Bits gone = MayBeGone(there, read.ended);
     for (size_t x = 0; x < writes_.size(); ++x) {
       const Operation& write = *writes_[x];
       if (write.outcome != Outcome::kOk || AllMayBeLost(write)) continue;
       if (write.kind == OperationKind::kPut && !gone.Has(x) &&
+          !history_.in_hints.contains(write.id) &&
           std::find(shown.begin(), shown.end(), x) == shown.end()) {
         Report("P1", read,
                absl::StrCat("the end shows ", Values(read), " and misses ",
@@ -458,7 +465,7 @@ class SiblingsChecker : public Checker {
                {write.id});
       }
       for (const size_t s : shown) {
-        if (must_cover_[x].Has(s)) {
+        if (must_cover_[x].Has(s) && !history_.hints_left) {
           Report("P2", read,
                  absl::StrCat("the end shows the value of ", Name(*writes_[s]),
                               ", which ", Name(write), " replaced"),
@@ -617,7 +624,10 @@ class LwwChecker : public Checker {
     if (shown.size() > 1) return;
     for (size_t y = 0; y < writes_.size(); ++y) {
       const Operation& write = *writes_[y];
-      if (write.outcome != Outcome::kOk || AllMayBeLost(write)) continue;
+      if (write.outcome != Outcome::kOk || AllMayBeLost(write) ||
+          history_.hints_left) {
+        continue;
+      }
       if (Misses(shown, y, read.ended)) {
         Report("P1", read,
                absl::StrCat("the end shows ", Values(read),
@@ -636,7 +646,7 @@ class LwwChecker : public Checker {
 
 }  // namespace
 
-void CheckKey(const KeyHistory& history, const PowerLosses& losses,
+void CheckKey(const KeyHistory& history, const Losses& losses,
               const Operation* final_read, std::vector<Violation>& violations) {
   if (history.lww) {
     LwwChecker(history, losses, violations).Run(final_read);

@@ -45,7 +45,7 @@ struct Violation {
 
 // Appends what `history` breaks. `final_read` was made when all faults were
 // over, from all N replicas; null if the run did not get that far.
-void CheckKey(const KeyHistory& history, const PowerLosses& losses,
+void CheckKey(const KeyHistory& history, const Losses& losses,
               const Operation* final_read, std::vector<Violation>& violations);
 
 }  // namespace ringkv::sim

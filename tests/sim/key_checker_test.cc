@@ -112,7 +112,7 @@ class Story {
   }
 
   KeyHistory history_;
-  PowerLosses losses_;
+  Losses losses_;
   Operation final_;
   bool has_final_ = false;
   WorldTime now_ = 100;

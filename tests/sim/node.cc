@@ -41,6 +41,15 @@ const char* WhereOf(CrashPoint point) {
   return "?";
 }
 
+// As the real store: what is left is for its own records.
+bool FillsTheDisk(const WriteBatch& batch) {
+  return std::any_of(batch.operations().begin(), batch.operations().end(),
+                     [](const WriteBatch::Operation& operation) {
+                       return operation.kind == WriteBatch::Kind::kPut &&
+                              operation.family != Family::kMeta;
+                     });
+}
+
 }  // namespace
 
 Node* World::AtAddress(absl::string_view address) {
@@ -66,9 +75,12 @@ Node::Node(World& world, int index)
   engine_.set_not_cached([this](Family, absl::string_view) {
     return not_cached_share_ > 0 && random_.Chance(not_cached_share_);
   });
-  engine_.set_write_error([this](const WriteBatch&) {
-    return stalled_ ? absl::ResourceExhaustedError("the disk stalls")
-                    : absl::OkStatus();
+  engine_.set_write_error([this](const WriteBatch& batch) {
+    if (stalled_) return absl::ResourceExhaustedError("the disk stalls");
+    if (no_room_ && FillsTheDisk(batch)) {
+      return absl::ResourceExhaustedError("the disk is full");
+    }
+    return absl::OkStatus();
   });
 }
 
@@ -207,6 +219,8 @@ void Node::Boot() {
             shard.shard = i;
             shard.shards = plan_.shards;
             shard.start_id = start_id;
+            shard.hint_bytes_max = world_.plan.hint_bytes_max /
+                                   static_cast<uint64_t>(plan_.shards);
             loop.shard = std::make_unique<Shard>(shard, engine_, *process.hlc,
                                                  process.random);
             const absl::Status recovered = loop.shard->Recover();
@@ -280,6 +294,21 @@ void Node::Crash(bool power, WorldTime down) {
   });
 }
 
+void Node::ExchangeDisk(std::optional<Backup> backup, WorldTime down) {
+  if (gone()) return;
+  if (up()) Crash(false, down);
+  Say(Trace::Kind::kFault,
+      backup.has_value() ? "gets an older disk" : "gets an empty disk");
+  if (world_.disk_lost) {
+    world_.disk_lost(index_, backup.has_value() ? backup->synced : -kForever);
+  }
+  disk_ = backup.has_value() ? Disk::kOld : Disk::kEmpty;
+  synced_by_ = world_.scheduler.now();
+  engine_.Replace(backup.has_value() ? std::move(backup->image)
+                                     : MemoryEngine::Image());
+  if (world_.processes_changed) world_.processes_changed();
+}
+
 void Node::DropCalls() {
   std::map<uint64_t, CallDone> calls;
   calls.swap(process_->calls);
@@ -309,6 +338,7 @@ void Node::Thaw() {
 }
 
 void Node::Heal() {
+  SetDiskFull(false, false);
   stalled_ = false;
   disk_factor_ = 1;
   turn_delay_ = world_.plan.turn_mean;
@@ -838,12 +868,19 @@ void Node::Perform(ControlEffects& effects) {
                        effects.clock_ok ? "" : ", clock too far ahead"));
     }
     for (int i = 0; i < plan_.shards; ++i) {
-      Post(i, PeersChanged{effects.peers, effects.clock_ok});
+      Post(i, PeersChanged{effects.peers, effects.clock_ok, effects.checked});
     }
   }
   if (effects.stop.has_value()) {
-    world_.complain(
-        absl::StrCat("n", index_, " stops by itself: ", effects.stop->message));
+    if (disk_ == Disk::kOld) {
+      refused_ = true;
+      // What it took while nobody knew better goes with it.
+      if (world_.disk_lost) world_.disk_lost(index_, -kForever);
+      Say(Trace::Kind::kControl, effects.stop->message);
+    } else {
+      world_.complain(absl::StrCat(
+          "n", index_, " stops by itself: ", effects.stop->message));
+    }
     Crash(false, kForever);
   }
 }
@@ -883,6 +920,10 @@ void Node::ReportLoad() {
   const EngineStats stats = engine_.Stats();
   report.disk_bytes = stats.disk_bytes;
   report.keys = stats.data_keys;
+  if (process_->told_full != full_) {
+    process_->told_full = full_;
+    for (int i = 0; i < plan_.shards; ++i) Post(i, ReadOnlyChanged{full_});
+  }
   for (auto& [target, backlog] : backlogs) report.hints.push_back(backlog);
   PostControl(std::move(report));
   Later(kLoadInterval, [this] { ReportLoad(); });

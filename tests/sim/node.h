@@ -47,6 +47,9 @@ struct World {
   std::function<void()> processes_changed;
   // Node `node` lost power; all that it wrote by `synced` is safe.
   std::function<void(int node, WorldTime synced)> power_lost;
+  // The disk of `node` was exchanged; of what it wrote after `kept` nothing is
+  // left.
+  std::function<void(int node, WorldTime kept)> disk_lost;
 
   // The node at "10.0.0.<index>:7800"; null if there is none.
   Node* AtAddress(absl::string_view address);
@@ -72,14 +75,18 @@ class Node {
   bool frozen() const { return frozen_; }
   // A crash is armed and has not come yet.
   bool doomed() const { return crash_.has_value(); }
+  // It is, or will stay, no member any more: its disk is empty, or its peers
+  // have refused an older one.
+  bool gone() const { return disk_ == Disk::kEmpty || refused_; }
   // Slower than planned, or refusing writes.
   bool hampered() const {
-    return stalled_ || disk_factor_ != 1 ||
+    return stalled_ || full_ || no_room_ || disk_factor_ != 1 ||
            turn_delay_ != world_.plan.turn_mean;
   }
   std::string PeerAddress() const;
   NodeClocks& clocks() { return clocks_; }
   const MemoryEngine& engine() const { return engine_; }
+  MemoryEngine& engine() { return engine_; }
   const Control* control() const;
   // 0 while down.
   uint64_t start_id() const;
@@ -99,6 +106,21 @@ class Node {
   void SetDiskStalled(bool stalled) { stalled_ = stalled; }
   void SetDiskSlowness(int64_t factor) { disk_factor_ = factor; }
   void SetTurnDelay(WorldTime delay) { turn_delay_ = delay; }
+  // Below the reserve, which the process notices; `no_room`: the store takes no
+  // value either.
+  void SetDiskFull(bool full, bool no_room) {
+    full_ = full;
+    no_room_ = full && no_room;
+  }
+  // What a backup taken now would hold.
+  struct Backup {
+    MemoryEngine::Image image;
+    WorldTime synced = 0;  // what was written by then is in it
+  };
+  Backup TakeBackup() const { return {engine_.DurableImage(), synced_by_}; }
+  // The machine loses its disk and gets an empty one, or one with `backup` on
+  // it; it starts after `down`.
+  void ExchangeDisk(std::optional<Backup> backup, WorldTime down);
   // Faults are over: reads are cheap, turns are quick.
   void Heal();
   // Starts at once if a restart is pending.
@@ -183,7 +205,9 @@ class Node {
     std::shared_ptr<const Ring> numbers_of;
     std::vector<NodeNumber> numbers;
     uint64_t refused_at_bound = 0;
+    bool told_full = false;
   };
+  enum class Disk { kOwn, kEmpty, kOld };
   struct ArmedCrash {
     CrashPoint point;
     bool power;
@@ -248,6 +272,10 @@ class Node {
   bool frozen_ = false;
   std::vector<std::function<void()>> thawing_;
   bool stalled_ = false;
+  bool full_ = false;
+  bool no_room_ = false;
+  Disk disk_ = Disk::kOwn;
+  bool refused_ = false;  // an older disk, by its peers
   int64_t disk_factor_ = 1;
   WorldTime turn_delay_ = 0;
   double not_cached_share_ = 0;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tests/sim/disk_faults.h"
 
 namespace ringkv::sim {
 namespace {
@@ -129,6 +130,9 @@ WorkloadPlan PlanWorkload(Random& random) {
   return work;
 }
 
+// Those before the faults of whole disks, which disk_faults.cc plans.
+constexpr int kCommonKinds = static_cast<int>(FaultKind::kDiskFull);
+
 Fault PlanFault(Random& random, FaultKind kind, int nodes) {
   Fault fault;
   fault.kind = kind;
@@ -174,6 +178,11 @@ Fault PlanFault(Random& random, FaultKind kind, int nodes) {
       fault.amount = TimeBetween(random, 1, 500) * kMillisecond;
       fault.duration = TimeBetween(random, 1, 20) * kSecond;
       break;
+    case FaultKind::kDiskFull:
+    case FaultKind::kBitRot:
+    case FaultKind::kLostDisk:
+    case FaultKind::kOldDisk:
+      break;
   }
   return fault;
 }
@@ -184,8 +193,8 @@ std::vector<Fault> PlanFaults(Random& random, int nodes, WorldTime length) {
   if (random.Chance(0.05)) return faults;
   // One kind alone now and then, else a handful.
   const bool single = random.Chance(0.25);
-  const int only = static_cast<int>(random.Uniform(kFaultKinds));
-  for (int k = 0; k < kFaultKinds; ++k) {
+  const int only = static_cast<int>(random.Uniform(kCommonKinds));
+  for (int k = 0; k < kCommonKinds; ++k) {
     const bool has = single ? k == only : random.Chance(0.4);
     const double mean = Between(random, 0.5, 8);
     if (!has) continue;
@@ -241,6 +250,14 @@ const char* NameOf(FaultKind kind) {
       return "slow-disk";
     case FaultKind::kSlowNode:
       return "slow-node";
+    case FaultKind::kDiskFull:
+      return "disk-full";
+    case FaultKind::kBitRot:
+      return "bit-rot";
+    case FaultKind::kLostDisk:
+      return "lost-disk";
+    case FaultKind::kOldDisk:
+      return "old-disk";
   }
   return "?";
 }
@@ -321,6 +338,7 @@ Plan PlanOf(uint64_t seed) {
     fault.hammered = hammers.Next();
     fault.duration = TimeBetween(hammers, 5, 500) * kMillisecond;
   }
+  PlanDiskFaults(plan);
   plan.operators = seed % 6 == 0;
   NumberFaults(plan);
   return plan;

@@ -31,6 +31,7 @@ enum class Purpose : uint64_t {
   kFinal = 7,
   kTurn = 8,
   kHammer = 9,
+  kDiskFault = 10,
   kOperators = 20,
 };
 SeededRandom RandomFor(uint64_t seed, Purpose purpose, uint64_t index = 0);
@@ -113,8 +114,12 @@ enum class FaultKind : uint8_t {
   kDiskStall,   // writes of `node` are refused for a while
   kSlowDisk,    // fsync and reads of `node` take `amount` times as long
   kSlowNode,    // turns of `node` take about `amount` nanoseconds
+  kDiskFull,    // puts find no room at `node`; `amount` 1: nor does its store
+  kBitRot,      // a record at `node` is damaged; `amount` decides which
+  kLostDisk,    // `node` comes back with an empty disk, as somebody else
+  kOldDisk,     // `node` comes back with its disk of `amount` nanoseconds ago
 };
-inline constexpr int kFaultKinds = 11;
+inline constexpr int kFaultKinds = 15;
 const char* NameOf(FaultKind kind);
 
 // Where in a turn a process dies.
@@ -155,6 +160,7 @@ struct Plan {
   NetworkPlan network;
   DiskPlan disk;
   WorldTime turn_mean = 20 * kMicrosecond;
+  uint64_t hint_bytes_max = 1ull << 30;  // of a node, for one target
   WorkloadPlan workload;
   std::vector<Fault> faults;        // by time
   WorldTime length = 60 * kSecond;  // of the workload, at least

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/token.h"
+#include "storage/hints/hint_store.h"
 #include "storage/version/object.h"
 #include "tests/sim/availability.h"
 #include "tests/sim/network.h"
@@ -33,6 +34,12 @@ constexpr WorldTime kFinalTimeout = 5 * kSecond;
 constexpr WorldTime kFollowUpMax = 30 * kSecond;
 // How long a client goes on writing to a node that was down.
 constexpr WorldTime kHammerAfter = 500 * kMillisecond;
+// Bounds of what the world itself holds.
+constexpr WorldTime kResourcesEvery = 5 * kSecond;
+constexpr size_t kLinkGenerationsMax = 64;
+constexpr size_t kPendingMax = 200000;
+// No workload has more hints than this.
+constexpr uint64_t kHintsForAll = 1 << 30;
 // Final reads that run at once.
 constexpr int kFinalParallel = 16;
 
@@ -58,7 +65,12 @@ class Simulation {
       if (options_.keep_trace) NoteStates();
     };
     world_.power_lost = [this](int node, WorldTime synced) {
-      power_losses_.push_back({synced, scheduler_.now()});
+      power_losses_.push_back({synced, scheduler_.now(), node, true});
+    };
+    world_.disk_lost = [this](int node, WorldTime kept) {
+      // One that comes back as somebody else never answers as what it was.
+      const bool serves_on = kept >= 0;
+      disk_losses_.push_back({kept, scheduler_.now(), node, serves_on});
     };
     for (size_t i = 0; i < plan.nodes.size(); ++i) {
       world_.nodes.push_back(
@@ -106,6 +118,18 @@ class Simulation {
 
  private:
   int Nodes() const { return static_cast<int>(world_.nodes.size()); }
+  // Those that are members still.
+  std::vector<int> LiveNodes() const {
+    std::vector<int> live;
+    for (const auto& node : world_.nodes) {
+      if (!node->gone()) live.push_back(node->index());
+    }
+    return live;
+  }
+  int AnyLiveNode() {
+    const std::vector<int> live = LiveNodes();
+    return live[random_.Uniform(live.size())];
+  }
   Node& At(int node) { return *world_.nodes[static_cast<size_t>(node)]; }
 
   void Say(Trace::Kind kind, std::string text) {
@@ -217,16 +241,19 @@ class Simulation {
     });
   }
 
-  // Every node serves the newest ring and sees every other alive.
+  // Every member serves the newest ring and sees every other alive.
   bool AllServe() {
     RingEpoch newest = 0;
+    const size_t live = LiveNodes().size();
     for (const auto& node : world_.nodes) {
+      if (node->gone()) continue;
       if (!node->serving() || node->frozen()) return false;
       newest = std::max(newest, node->control()->ring()->epoch());
     }
     for (const auto& node : world_.nodes) {
+      if (node->gone()) continue;
       if (node->control()->adopted_epoch() != newest) return false;
-      if (node->peers_alive() + 1 != world_.nodes.size()) return false;
+      if (node->peers_alive() + 1 != live) return false;
     }
     return true;
   }
@@ -238,10 +265,18 @@ class Simulation {
     const WorldTime begin = scheduler_.now();
     story_.work_began = begin;
     for (const Fault& fault : plan_.faults) {
+      if (fault.kind == FaultKind::kOldDisk) {
+        scheduler_.At(begin + fault.at - fault.amount, [this, &fault] {
+          if (!At(fault.node).gone()) {
+            backups_[&fault] = At(fault.node).TakeBackup();
+          }
+        });
+      }
       scheduler_.At(begin + fault.at, [this, &fault] {
         if (!healed_) Inject(fault);
       });
     }
+    CheckResources();
     if (plan_.operators) {
       operators_ = std::make_unique<Operators>(world_);
       operators_->Start(plan_.length);
@@ -326,6 +361,22 @@ class Simulation {
         Undo(fault.duration,
              [this, &node] { node.SetTurnDelay(plan_.turn_mean); });
         break;
+      case FaultKind::kDiskFull:
+        node.SetDiskFull(true, fault.amount != 0);
+        Undo(fault.duration, [&node] { node.SetDiskFull(false, false); });
+        break;
+      case FaultKind::kBitRot:
+        Rot(node, static_cast<uint64_t>(fault.amount));
+        break;
+      case FaultKind::kLostDisk:
+        node.ExchangeDisk(std::nullopt, fault.duration);
+        break;
+      case FaultKind::kOldDisk:
+        if (const auto backup = backups_.find(&fault);
+            backup != backups_.end()) {
+          node.ExchangeDisk(std::move(backup->second), fault.duration);
+        }
+        break;
     }
     NoteConnectivity();
   }
@@ -339,6 +390,38 @@ class Simulation {
       micros = std::min(micros, kAheadMax - error);
     }
     node.clocks().StepWall(micros);
+  }
+
+  // Damages one of the records that `node` holds as a replica beside others
+  // that are whole: the `pick`th, counted round.
+  void Rot(Node& node, uint64_t pick) {
+    std::vector<std::string> keys;
+    for (std::string& data_key : node.engine().Keys(Family::kData)) {
+      const absl::StatusOr<DataKeyParts> parts = ParseDataKey(data_key);
+      RINGKV_CHECK(parts.ok());
+      const Keyspace* keyspace = ring_->FindKeyspace(parts->keyspace);
+      if (keyspace == nullptr || ring_->EffectiveN(*keyspace) < 2) continue;
+      bool whole = true;
+      for (const auto& other : world_.nodes) {
+        whole = whole && !other->engine().IsDamaged(Family::kData, data_key);
+      }
+      if (whole) keys.push_back(std::move(data_key));
+    }
+    if (keys.empty()) return;
+    const std::string& data_key = keys[pick % keys.size()];
+    const DataKeyParts parts = *ParseDataKey(data_key);
+    const Keyspace& keyspace = *ring_->FindKeyspace(parts.keyspace);
+    node.engine().Damage(Family::kData, data_key);
+    Say(Trace::Kind::kFault,
+        absl::StrCat("n", node.index(), "'s copy of ", keyspace.name, "/",
+                     parts.key, " is damaged"));
+    // What the others hold is all that it can be rebuilt from: if they are too
+    // few to be sure of what was acknowledged, what it had alone is gone.
+    const uint32_t n = ring_->EffectiveN(keyspace);
+    const bool sure = std::max(ring_->EffectiveR(keyspace),
+                               n - ring_->EffectiveW(keyspace) + 1) <= n - 1;
+    key_losses_[{keyspace.name, std::string(parts.key)}].push_back(
+        {-kForever, scheduler_.now(), node.index(), !sure});
   }
 
   void BlockFor(int from, int to, WorldTime duration) {
@@ -396,6 +479,7 @@ class Simulation {
     std::string state;
     for (const auto& node : world_.nodes) {
       absl::StrAppend(&state, " n", node->index(), node->up() ? " up" : " down",
+                      node->gone() ? " gone" : "",
                       node->serving() ? " serving" : "", " sees ",
                       node->peers_alive(), ";");
     }
@@ -408,8 +492,11 @@ class Simulation {
   size_t HintsLeft(std::string* where) {
     size_t hints = 0;
     for (const auto& node : world_.nodes) {
+      if (node->gone()) continue;
       const absl::Status visited = node->engine().Visit(
-          Family::kHints, "", "", [&](absl::string_view, absl::string_view) {
+          Family::kHints, "", "",
+          [&](absl::string_view key, absl::string_view value) {
+            if (IsForTheGone(key, value)) return true;
             ++hints;
             if (where != nullptr) absl::StrAppend(where, " n", node->index());
             return true;
@@ -419,9 +506,49 @@ class Simulation {
     return hints;
   }
 
+  bool IsGone(NodeNumber number) {
+    const Member* member = ring_->FindMember(number);
+    return member != nullptr && world_.AtAddress(member->peer_address)->gone();
+  }
+
+  // Whether an entry of the hints waits for nodes only that are gone. What it
+  // holds is noted for the checkers.
+  bool IsForTheGone(absl::string_view key, absl::string_view value) {
+    if (LiveNodes().size() == world_.nodes.size()) return false;
+    const absl::StatusOr<HintRecordKeyParts> parts = ParseHintRecordKey(key);
+    const absl::StatusOr<HintRecord> record = DecodeHintRecord(value);
+    if (!parts.ok() || !record.ok()) {
+      // An entry of the index, by target.
+      const absl::StatusOr<HintRecordKeyParts> named =
+          ParseHintRecordKey(value);
+      if (!named.ok()) return false;
+      for (const Member& member : ring_->spec().members) {
+        const HintRange range = HintIndexRangeFrom(member.number, 0);
+        if (key >= range.begin && key < range.end) {
+          return IsGone(member.number);
+        }
+      }
+      return false;
+    }
+    for (const HintTarget& target : record->targets) {
+      if (!IsGone(target.node)) return false;
+    }
+    const Keyspace* keyspace = ring_->FindKeyspace(parts->keyspace);
+    const absl::StatusOr<Object> object = DecodeObject(record->object);
+    if (keyspace != nullptr && object.ok()) {
+      std::set<OperationId>& values =
+          in_hints_[{keyspace->name, std::string(parts->key)}];
+      for (const Sibling& sibling : object->siblings) {
+        values.insert(WriterOf(sibling.value));
+      }
+    }
+    return true;
+  }
+
   size_t InFlight() {
     size_t running = 0;
     for (const auto& node : world_.nodes) {
+      if (node->gone()) continue;
       if (!node->up() || !node->serving()) return 1;
       for (int s = 0; s < node->shards(); ++s) {
         running += node->shard(s).in_flight();
@@ -480,27 +607,37 @@ class Simulation {
     std::vector<int> nodes;
     for (const NodeNumber number :
          ring_->PreferenceList(SpaceInRing(space), TokenOf(key))) {
-      nodes.push_back(
-          world_.AtAddress(ring_->FindMember(number)->peer_address)->index());
+      const Node& node =
+          *world_.AtAddress(ring_->FindMember(number)->peer_address);
+      if (!node.gone()) nodes.push_back(node.index());
     }
     return nodes;
   }
 
+  // Two replicas that hold different things; nothing if all are alike.
+  std::optional<std::pair<int, int>> Difference(int space,
+                                                const std::string& name) {
+    const std::vector<int> replicas = ReplicasOf(space, name);
+    for (size_t i = 1; i < replicas.size(); ++i) {
+      if (Stored(replicas[i], space, name) !=
+          Stored(replicas[0], space, name)) {
+        return std::make_pair(replicas[0], replicas[i]);
+      }
+    }
+    return std::nullopt;
+  }
+
   void CompareKey(int space, int key, const char* when) {
     const std::string name = workload_->KeyName(key);
-    const std::vector<int> replicas = ReplicasOf(space, name);
-    const std::optional<std::string> first = Stored(replicas[0], space, name);
-    for (size_t i = 1; i < replicas.size(); ++i) {
-      const std::optional<std::string> other = Stored(replicas[i], space, name);
-      if (other == first) continue;
-      Complain("P6",
-               absl::StrCat("replicas n", replicas[0], " and n", replicas[i],
-                            " differ ", when, ": ", Describe(first), " and ",
-                            Describe(other)),
-               absl::StrCat(plan_.keyspaces[static_cast<size_t>(space)].name,
-                            "/", name));
-      return;
-    }
+    const std::optional<std::pair<int, int>> pair = Difference(space, name);
+    if (!pair.has_value()) return;
+    Complain("P6",
+             absl::StrCat("replicas n", pair->first, " and n", pair->second,
+                          " differ ", when, ": ",
+                          Describe(Stored(pair->first, space, name)), " and ",
+                          Describe(Stored(pair->second, space, name))),
+             absl::StrCat(plan_.keyspaces[static_cast<size_t>(space)].name, "/",
+                          name));
   }
 
   static std::string Describe(const std::optional<std::string>& encoded) {
@@ -548,8 +685,12 @@ class Simulation {
           plan_.keyspaces[static_cast<size_t>(space)].durability ==
               Durability::kInterval &&
           !power_losses_.empty();
-      if (!lossy && !disturbed.contains({space, key}) &&
-          network_.MayHold() == false) {
+      const bool rotten = key_losses_.contains(
+          {plan_.keyspaces[static_cast<size_t>(space)].name,
+           workload_->KeyName(key)});
+      if (!lossy && plan_.hint_bytes_max >= kHintsForAll &&
+          disk_losses_.empty() && !rotten &&
+          !disturbed.contains({space, key}) && network_.MayHold() == false) {
         CompareKey(space, key, "though no coordinator died");
       }
     }
@@ -561,28 +702,30 @@ class Simulation {
     }
     // And nobody else holds anything.
     for (const auto& node : world_.nodes) {
-      const absl::Status visited = node->engine().Visit(
-          Family::kData, "", "",
-          [&](absl::string_view data_key, absl::string_view) {
-            const absl::StatusOr<DataKeyParts> parts = ParseDataKey(data_key);
-            RINGKV_CHECK(parts.ok());
-            const Keyspace* keyspace = ring_->FindKeyspace(parts->keyspace);
-            if (keyspace == nullptr ||
-                !ring_->IsReplica(*keyspace, parts->token,
-                                  node->control()->number())) {
-              Complain("P6",
-                       absl::StrCat("n", node->index(), " holds ", parts->key,
-                                    ", of which it is no replica"));
-              return false;
-            }
-            return true;
-          });
-      RINGKV_CHECK(visited.ok());
+      if (node->gone()) continue;
+      for (const std::string& data_key : node->engine().Keys(Family::kData)) {
+        const absl::StatusOr<DataKeyParts> parts = ParseDataKey(data_key);
+        RINGKV_CHECK(parts.ok());
+        const Keyspace* keyspace = ring_->FindKeyspace(parts->keyspace);
+        const char* wrong = nullptr;
+        if (keyspace == nullptr ||
+            !ring_->IsReplica(*keyspace, parts->token,
+                              node->control()->number())) {
+          wrong = ", of which it is no replica";
+        } else if (node->engine().IsDamaged(Family::kData, data_key)) {
+          wrong = " damaged still, after reads of all";
+        }
+        if (wrong == nullptr) continue;
+        Complain("P6", absl::StrCat("n", node->index(), " holds ", parts->key,
+                                    wrong));
+        break;
+      }
     }
   }
 
   void CheckBounds() {
     for (const auto& node : world_.nodes) {
+      if (node->gone()) continue;
       for (int s = 0; s < node->shards(); ++s) {
         const ShardStats stats = node->shard(s).Stats();
         if (stats.unequal_dots != 0) {
@@ -590,6 +733,7 @@ class Simulation {
                                       " met equal dots with unequal values"));
         }
         for (const auto& [target, backlog] : stats.hints) {
+          if (IsGone(target)) continue;
           if (backlog.hints != 0 || backlog.bytes != 0) {
             Complain("bounds", absl::StrCat("n", node->index(), " counts ",
                                             backlog.hints, " hints of ",
@@ -606,6 +750,11 @@ class Simulation {
   void FinalReads() {
     std::set<std::pair<int, int>> keys;
     for (const Recorded& recorded : workload_->recorded()) {
+      // Of some keys every replica may be gone.
+      if (ReplicasOf(recorded.space, workload_->KeyName(recorded.key))
+              .empty()) {
+        continue;
+      }
       keys.insert({recorded.space, recorded.key});
     }
     todo_.assign(keys.rbegin(), keys.rend());
@@ -632,21 +781,31 @@ class Simulation {
     call.r = SpaceInRing(key.first).n;
     // At strict with R = N every replica is read itself, none by a stand-in.
     call.quorum = Quorum::kStrict;
+    const size_t left = ReplicasOf(key.first, call.key).size();
+    const bool some_gone = left < call.r;
+    if (some_gone) {
+      // All that are left; and again, until that has made them equal.
+      call.r = static_cast<uint32_t>(left);
+      call.quorum = Quorum::kSloppy;
+    }
     const WorldTime began = scheduler_.now();
-    const int node =
-        static_cast<int>(random_.Uniform(static_cast<uint64_t>(Nodes())));
+    const int node = AnyLiveNode();
     const std::string call_key =
         absl::StrCat(call.keyspace, "/", call.key, " at n", node);
     workload_->Ask(
         node, std::move(call), kFinalTimeout,
-        [this, key, began, call_key](CallResult result) {
+        [this, key, began, call_key, some_gone](CallResult result) {
           if (reading_over_) return;
           const GetAnswer* get =
               result.answer.has_value()
                   ? std::get_if<GetAnswer>(&result.answer->answer)
                   : nullptr;
-          if (get == nullptr || !result.answer->status.ok()) {
-            last_error_ = result.answer.has_value()
+          const bool ok = get != nullptr && result.answer->status.ok();
+          if (!ok || (some_gone &&
+                      Difference(key.first, workload_->KeyName(key.second))
+                          .has_value())) {
+            last_error_ = ok ? "what is left of the replicas differs"
+                          : result.answer.has_value()
                               ? result.answer->status.ToString()
                               : "no answer";
             todo_.insert(todo_.begin(), key);
@@ -677,10 +836,43 @@ class Simulation {
         });
   }
 
+  // What grows has a bound, all the time.
+  void CheckResources() {
+    // One control and one data stream for each pair; old ones go by and by.
+    const size_t pairs = static_cast<size_t>(Nodes() * (Nodes() - 1) / 2);
+    if (network_.links() > 2 * pairs * kLinkGenerationsMax) {
+      Complain("bounds", absl::StrCat(network_.links(), " streams between ",
+                                      Nodes(), " nodes"));
+    }
+    if (scheduler_.pending() > kPendingMax) {
+      Complain("bounds",
+               absl::StrCat(scheduler_.pending(), " events wait in the world"));
+    }
+    for (const auto& node : world_.nodes) {
+      if (!node->up() || !node->serving()) continue;
+      for (int s = 0; s < node->shards(); ++s) {
+        const ShardStats stats = node->shard(s).Stats();
+        for (const auto& [target, backlog] : stats.hints) {
+          const uint64_t bound =
+              plan_.hint_bytes_max / static_cast<uint64_t>(node->shards());
+          if (backlog.bytes <= bound) continue;
+          Complain("bounds",
+                   absl::StrCat("n", node->index(), " holds ", backlog.bytes,
+                                " bytes of hints for node ", ToInt(target),
+                                ", the bound is ", bound));
+        }
+      }
+    }
+    if (!healed_) {
+      scheduler_.After(kResourcesEvery, [this] { CheckResources(); });
+    }
+  }
+
   // A full scan shows exactly the keys that reads show, in token order.
   void CheckScans() {
     const std::set<std::pair<int, int>> expiring = KeysThatMayExpire();
     for (size_t space = 0; space < plan_.keyspaces.size(); ++space) {
+      if (!CanScan(static_cast<int>(space))) continue;
       scanned_.clear();
       scan_over_ = false;
       scan_failed_ = false;
@@ -735,6 +927,20 @@ class Simulation {
     }
   }
 
+  // Whether R replicas of each segment are left.
+  bool CanScan(int space) {
+    const Keyspace& keyspace = SpaceInRing(space);
+    for (size_t segment = 0; segment < ring_->segments(); ++segment) {
+      uint32_t left = 0;
+      for (const NodeNumber number :
+           ring_->PreferenceListOfSegment(keyspace, segment)) {
+        if (!IsGone(number)) ++left;
+      }
+      if (left < ring_->EffectiveR(keyspace)) return false;
+    }
+    return true;
+  }
+
   std::set<std::pair<int, int>> KeysThatMayExpire() const {
     std::set<std::pair<int, int>> keys;
     for (const Recorded& recorded : workload_->recorded()) {
@@ -751,8 +957,7 @@ class Simulation {
     call.cursor = cursor;
     call.limit = 1 + static_cast<uint32_t>(random_.Uniform(12));
     workload_->Ask(
-        static_cast<int>(random_.Uniform(static_cast<uint64_t>(Nodes()))),
-        std::move(call), kFinalTimeout,
+        AnyLiveNode(), std::move(call), kFinalTimeout,
         [this, space, cursor](CallResult result) {
           const ScanAnswer* scan =
               result.answer.has_value()
@@ -783,14 +988,26 @@ class Simulation {
         });
   }
 
+  // Whether enough nodes are left for it, at the keyspace's own settings.
+  bool CanWrite(int space, const std::string& key) {
+    const Keyspace& keyspace = SpaceInRing(space);
+    const uint32_t w = ring_->EffectiveW(keyspace);
+    if (keyspace.quorum != QuorumMode::kStrict) {
+      return LiveNodes().size() >= w;
+    }
+    return ReplicasOf(space, key).size() >=
+           std::max(w, ring_->EffectiveR(keyspace));
+  }
+
   // Every node coordinates writes again, in every keyspace.
   void CheckWritesWork() {
     for (size_t space = 0; space < plan_.keyspaces.size(); ++space) {
-      for (int node = 0; node < Nodes(); ++node) {
+      for (const int node : LiveNodes()) {
         int left = 1;
         PutCall call;
         call.keyspace = plan_.keyspaces[space].name;
         call.key = absl::StrCat("last-", node);
+        if (!CanWrite(static_cast<int>(space), call.key)) continue;
         call.value = "x";
         absl::Status status;
         workload_->Ask(node, std::move(call), kFinalTimeout,
@@ -833,9 +1050,21 @@ class Simulation {
                        [](const Operation& a, const Operation& b) {
                          return a.invoked < b.invoked;
                        });
-      PowerLosses losses;
+      Losses losses;
+      losses.losses = disk_losses_;
       if (keyspace.durability == Durability::kInterval) {
-        losses.losses = power_losses_;
+        losses.losses.insert(losses.losses.end(), power_losses_.begin(),
+                             power_losses_.end());
+      }
+      const std::pair<std::string, std::string> name(history.keyspace,
+                                                     history.key);
+      if (const auto rot = key_losses_.find(name); rot != key_losses_.end()) {
+        losses.losses.insert(losses.losses.end(), rot->second.begin(),
+                             rot->second.end());
+      }
+      if (const auto hinted = in_hints_.find(name); hinted != in_hints_.end()) {
+        history.hints_left = true;
+        history.in_hints = hinted->second;
       }
       const auto read = final_reads_.find(key);
       std::vector<Violation> found;
@@ -849,8 +1078,15 @@ class Simulation {
         violations_.push_back(std::move(violation));
       }
     }
+    const auto rotten = [this](const Recorded& recorded) {
+      const auto losses = key_losses_.find(
+          {plan_.keyspaces[static_cast<size_t>(recorded.space)].name,
+           workload_->KeyName(recorded.key)});
+      return losses != key_losses_.end() &&
+             losses->second.front().at < recorded.operation.ended;
+    };
     CheckAvailability(connectivity_, *ring_, world_, workload_->recorded(),
-                      [this](const char* check, std::string text) {
+                      rotten, [this](const char* check, std::string text) {
                         Complain(check, std::move(text));
                       });
   }
@@ -896,7 +1132,12 @@ class Simulation {
   World world_;
   SeededRandom random_;
   Connectivity connectivity_;
-  std::vector<PowerLoss> power_losses_;
+  std::vector<Loss> power_losses_;
+  std::vector<Loss> disk_losses_;
+  std::map<const Fault*, Node::Backup> backups_;
+  using KeyspaceAndKey = std::pair<std::string, std::string>;
+  std::map<KeyspaceAndKey, std::vector<Loss>> key_losses_;
+  std::map<KeyspaceAndKey, std::set<OperationId>> in_hints_;
   std::shared_ptr<const Ring> ring_;
   std::unique_ptr<Workload> workload_;
   std::unique_ptr<Operators> operators_;
