@@ -103,11 +103,16 @@ bool Operators::MayFollow(const Change& change, Kind kind) const {
 }
 
 void Operators::Check(const std::function<void(std::string)>& complain) const {
-  const Ring& ring = *world_.nodes[0]->control()->ring();
+  // A node whose disk is gone knows of no ring, or not of the newest.
+  const auto first =
+      std::find_if(world_.nodes.begin(), world_.nodes.end(),
+                   [](const auto& node) { return !node->gone(); });
+  const Ring& ring = *(*first)->control()->ring();
   const std::string encoded = EncodeRing(ring.spec());
   for (const auto& node : world_.nodes) {
+    if (node->gone()) continue;
     if (EncodeRing(node->control()->ring()->spec()) != encoded) {
-      complain(absl::StrCat("n0 and n", node->index(),
+      complain(absl::StrCat("n", (*first)->index(), " and n", node->index(),
                             " have unequal rings of epoch ", ring.epoch()));
     }
   }
