@@ -71,7 +71,10 @@ std::string Progress::Line(Instant now, uint64_t done, uint64_t total,
   } else {
     absl::StrAppend(&line, "  ", FormatCount(done));
     if (total > 0) absl::StrAppend(&line, " of ", FormatCount(total));
-    absl::StrAppend(&line, " records");
+    absl::StrAppend(&line, unit_ == Unit::kRanges ? " ranges" : " records");
+    if (unit_ == Unit::kRanges) {
+      absl::StrAppend(&line, ", ", FormatCount(items), " keys");
+    }
   }
   absl::StrAppend(
       &line, ", ",

@@ -26,15 +26,15 @@ class Progress {
  public:
   enum class Style { kNone, kLines, kBar };
   // What `done` and `total` count.
-  enum class Unit { kBytes, kRecords };
+  enum class Unit { kBytes, kRecords, kRanges };
 
   // `what` is the verb in front: "load".
   Progress(std::ostream& out, Style style, std::string what, Instant now,
            Unit unit = Unit::kBytes);
 
   // Called as often as one likes; draws 10 times a second (bar) or every 5 s
-  // (lines). `done` of `total` (0: not known), `items` records; `note` is added
-  // at the end.
+  // (lines). `done` of `total` (0: not known), `items` records or keys; `note`
+  // is added at the end.
   void Update(Instant now, uint64_t done, uint64_t total, uint64_t items,
               absl::string_view note = "");
 

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "client/channel.h"
 #include "client/kvctl/command.h"
+#include "client/kvctl/operations.h"
 #include "client/progress.h"
 #include "client/timer_queue.h"
 #include "membership/ring/placement.h"
@@ -205,6 +206,15 @@ int ShowStatus(Session& session) {
     return kExitUnknown;
   }
   const bool formed = !status.cluster_id().empty();
+  v1::OperationsResponse operations;
+  if (formed) {
+    // The status stands without them.
+    const absl::Status told = admin.Call(true, [&](auto& stub, auto& context) {
+      operations.Clear();
+      return stub.Operations(&context, v1::OperationsRequest(), &operations);
+    });
+    if (!told.ok()) operations.Clear();
+  }
   std::vector<std::string> problems;
   for (const v1::NodeStatus& node : status.nodes()) {
     if (formed && node.state() != v1::NODE_STATE_ALIVE &&
@@ -231,6 +241,9 @@ int ShowStatus(Session& session) {
     json["cluster_id"] = status.cluster_id();
     json["ring_epoch"] = status.ring_epoch();
     json["feature_level"] = status.feature_level();
+    json["operation"] = operations.has_running()
+                            ? OperationJson(operations.running())
+                            : Json(nullptr);
     json["answered_by"] = Json::object();
     AddBytes("name", status.name(), json["answered_by"]);
     json["answered_by"]["node_number"] = status.node_number();
@@ -282,7 +295,14 @@ int ShowStatus(Session& session) {
     out << table.ToString();
     out << "KEYS~ is an estimate of the store, which counts replaced versions "
            "until they are compacted\n";
-    if (!problems.empty() || status.warnings_size() > 0) out << "\n";
+    if (!problems.empty() || status.warnings_size() > 0 ||
+        operations.has_running()) {
+      out << "\n";
+    }
+    if (operations.has_running()) {
+      out << "running: " << Subject(operations.running()) << ": "
+          << ProgressText(operations.running()) << "\n";
+    }
     for (const std::string& problem : problems) {
       out << "degraded: " << problem << "\n";
     }

@@ -121,6 +121,7 @@ void AddDataCommands(CLI::App& app, Session& session);
 void AddClusterCommands(CLI::App& app, Session& session);
 void AddKeyspaceCommands(CLI::App& app, Session& session);
 void AddBulkCommands(CLI::App& app, Session& session);
+void AddOperationCommands(CLI::App& app, Session& session);
 void AddPlayground(CLI::App& app, Session& session);
 
 }  // namespace ringkv

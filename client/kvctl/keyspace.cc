@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/kvctl/command.h"
+#include "client/kvctl/operations.h"
 
 namespace ringkv {
 namespace {
@@ -95,6 +96,8 @@ struct AlterArguments {
   uint32_t w = 0;
   std::string durability;
   std::string quorum;
+  bool wait = true;
+  bool no_progress = false;
 };
 
 int Alter(Session& session, const AlterArguments& arguments) {
@@ -123,7 +126,25 @@ int Alter(Session& session, const AlterArguments& arguments) {
     return stub.AlterKeyspace(&context, request, &response);
   });
   if (!status.ok()) return session.Fail(status);
-  return PrintKeyspace(session, "changed", response);
+  if (response.operation() == 0) {
+    return PrintKeyspace(session, "changed", response);
+  }
+  // Other N, R and W need replicas to be moved or quorums to be re-established.
+  if (!session.json()) {
+    session.streams.out << "keyspace " << Printable(arguments.name)
+                        << " is being changed: operation "
+                        << response.operation() << std::endl;
+  }
+  if (arguments.wait) {
+    return WatchOperation(session, response.operation(), arguments.no_progress);
+  }
+  if (session.json()) {
+    Json json = KeyspaceJson(response.keyspace());
+    json["ring_epoch"] = response.ring_epoch();
+    json["operation"] = response.operation();
+    session.Print(json);
+  }
+  return kExitDone;
 }
 
 int List(Session& session) {
@@ -254,6 +275,11 @@ void AddKeyspaceCommands(CLI::App& app, Session& session) {
     command.add_option("--n", arguments->n, "replicas of each key");
     command.add_option("--r", arguments->r, "replicas that a read waits for");
     command.add_option("--w", arguments->w, "replicas that a write waits for");
+    command.add_flag("--wait,!--no-wait", arguments->wait,
+                     "with --n, --r or --w: stay until it is done (as it is "
+                     "by default)");
+    AddSwitch(command, "--no-progress", arguments->no_progress,
+              "do not show progress");
     command.callback([&session, arguments] {
       session.run = [&session, arguments] {
         return Alter(session, *arguments);

@@ -40,6 +40,7 @@ int RunKvctl(const std::vector<std::string>& arguments, Streams& streams) {
   AddBulkCommands(app, session);
   AddClusterCommands(app, session);
   AddKeyspaceCommands(app, session);
+  AddOperationCommands(app, session);
   AddPlayground(app, session);
 
   std::vector<const char*> argv = {"kvctl"};

@@ -9,15 +9,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/channel.h"
@@ -79,6 +82,30 @@ struct LocalNode {
   std::string location;
   pid_t pid = 0;
 };
+
+// Number `i` of the nodes in `folder`, but for its location.
+LocalNode MakeNode(const fs::path& folder, int i, std::set<int>& taken) {
+  LocalNode node;
+  node.name = absl::StrCat("n", i);
+  node.data_dir = (folder / node.name).string();
+  node.log = (folder / (node.name + ".log")).string();
+  // A cluster that was started here before keeps its addresses: they are in
+  // its ring.
+  const fs::path ports_file = folder / (node.name + ".ports");
+  std::ifstream known(ports_file);
+  if (!(known >> node.client_address >> node.peer_address >>
+        node.http_address)) {
+    const int client = TakePort(kPortBase + i - 1, taken);
+    const int peer = TakePort(kPortBase + 100 + i - 1, taken);
+    const int http = TakePort(kPortBase + 200 + i - 1, taken);
+    node.client_address = absl::StrCat("127.0.0.1:", client);
+    node.peer_address = absl::StrCat("127.0.0.1:", peer);
+    node.http_address = absl::StrCat("127.0.0.1:", http);
+    std::ofstream(ports_file) << node.client_address << " " << node.peer_address
+                              << " " << node.http_address << "\n";
+  }
+  return node;
+}
 
 absl::Status Spawn(const std::string& program, const std::string& seeds,
                    const std::string& log_level, LocalNode& node) {
@@ -193,53 +220,41 @@ bool Answers(const std::string& address) {
   return stub->Status(&context, v1::StatusRequest(), &response).ok();
 }
 
+// A new temporary folder if `data_dir` is empty.
+absl::StatusOr<fs::path> MakeFolder(const std::string& data_dir) {
+  std::error_code error;
+  if (data_dir.empty()) {
+    std::string pattern =
+        (fs::temp_directory_path(error) / "ringkv-playground-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) {
+      return absl::PermissionDeniedError(
+          absl::StrCat(pattern, ": ", std::strerror(errno)));
+    }
+    return fs::path(pattern);
+  }
+  fs::path folder = fs::absolute(data_dir, error);
+  fs::create_directories(folder, error);
+  if (error) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(folder.string(), ": ", error.message()));
+  }
+  return folder;
+}
+
 int RunPlayground(Session& session, const PlaygroundArguments& arguments) {
   absl::StatusOr<std::string> kvnode =
       FindKvnode(arguments, session.streams.program);
   if (!kvnode.ok()) return session.Fail(kvnode.status());
   const bool temporary = arguments.data_dir.empty();
-  fs::path folder;
+  const absl::StatusOr<fs::path> made = MakeFolder(arguments.data_dir);
+  if (!made.ok()) return session.Fail(made.status());
+  const fs::path folder = *made;
   std::error_code error;
-  if (temporary) {
-    std::string pattern =
-        (fs::temp_directory_path(error) / "ringkv-playground-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) {
-      return session.Fail(absl::PermissionDeniedError(
-          absl::StrCat(pattern, ": ", std::strerror(errno))));
-    }
-    folder = pattern;
-  } else {
-    folder = fs::absolute(arguments.data_dir, error);
-    fs::create_directories(folder, error);
-    if (error) {
-      return session.Fail(absl::PermissionDeniedError(
-          absl::StrCat(folder.string(), ": ", error.message())));
-    }
-  }
 
   std::vector<LocalNode> nodes;
   std::set<int> taken;
   for (int i = 1; i <= arguments.nodes; ++i) {
-    LocalNode node;
-    node.name = absl::StrCat("n", i);
-    node.data_dir = (folder / node.name).string();
-    node.log = (folder / (node.name + ".log")).string();
-    // A cluster that was started here before keeps its addresses: they are in
-    // its ring.
-    const fs::path ports_file = folder / (node.name + ".ports");
-    std::ifstream known(ports_file);
-    if (!(known >> node.client_address >> node.peer_address >>
-          node.http_address)) {
-      const int client = TakePort(kPortBase + i - 1, taken);
-      const int peer = TakePort(kPortBase + 100 + i - 1, taken);
-      const int http = TakePort(kPortBase + 200 + i - 1, taken);
-      node.client_address = absl::StrCat("127.0.0.1:", client);
-      node.peer_address = absl::StrCat("127.0.0.1:", peer);
-      node.http_address = absl::StrCat("127.0.0.1:", http);
-      std::ofstream(ports_file)
-          << node.client_address << " " << node.peer_address << " "
-          << node.http_address << "\n";
-    }
+    LocalNode node = MakeNode(folder, i, taken);
     node.location = absl::StrCat("zone=z1,rack=r",
                                  (i - 1) % arguments.racks + 1, ",host=h", i);
     nodes.push_back(std::move(node));
@@ -382,6 +397,114 @@ int RunPlayground(Session& session, const PlaygroundArguments& arguments) {
   return status.ok() ? kExitDone : session.Fail(status);
 }
 
+// --- playground add ---
+
+absl::StatusOr<v1::StatusResponse> AskStatus(Session& session) {
+  AdminClient admin(session);
+  v1::StatusResponse seen;
+  const absl::Status asked = admin.Call(true, [&](auto& stub, auto& context) {
+    seen.Clear();
+    return stub.Status(&context, v1::StatusRequest(), &seen);
+  });
+  if (!asked.ok()) return asked;
+  if (seen.cluster_id().empty()) {
+    return absl::FailedPreconditionError(
+        "no cluster was formed yet; run kvctl playground first");
+  }
+  return seen;
+}
+
+// The rack with the fewest nodes, and a host of its own.
+std::string NextLocation(const v1::StatusResponse& seen, int number) {
+  std::map<std::pair<std::string, std::string>, int> racks;
+  for (const v1::NodeStatus& node : seen.nodes()) {
+    ++racks[{node.location().zone(), node.location().rack()}];
+  }
+  auto least = racks.begin();
+  for (auto rack = racks.begin(); rack != racks.end(); ++rack) {
+    if (rack->second < least->second) least = rack;
+  }
+  return absl::StrCat("zone=", least->first.first,
+                      ",rack=", least->first.second, ",host=h", number);
+}
+
+// The number after the greatest one that a name "n..." has.
+int NextNumber(const v1::StatusResponse& seen) {
+  int next = 1;
+  for (const v1::NodeStatus& node : seen.nodes()) {
+    int number = 0;
+    if (node.name().size() > 1 && node.name()[0] == 'n' &&
+        absl::SimpleAtoi(node.name().substr(1), &number) && number < 10000) {
+      next = std::max(next, number + 1);
+    }
+  }
+  return next;
+}
+
+// One more node for a cluster that runs, in the foreground.
+int RunOneMore(Session& session, const PlaygroundArguments& arguments) {
+  absl::StatusOr<std::string> kvnode =
+      FindKvnode(arguments, session.streams.program);
+  if (!kvnode.ok()) return session.Fail(kvnode.status());
+  const absl::StatusOr<v1::StatusResponse> seen = AskStatus(session);
+  if (!seen.ok()) return session.Fail(seen.status());
+  const bool temporary = arguments.data_dir.empty();
+  const absl::StatusOr<fs::path> folder = MakeFolder(arguments.data_dir);
+  if (!folder.ok()) return session.Fail(folder.status());
+
+  const int number = NextNumber(*seen);
+  std::set<int> taken;
+  std::vector<LocalNode> nodes = {MakeNode(*folder, number, taken)};
+  LocalNode& node = nodes.front();
+  node.location = NextLocation(*seen, number);
+  std::vector<std::string> seeds;
+  for (const v1::NodeStatus& other : seen->nodes()) {
+    if (other.state() == v1::NODE_STATE_ALIVE) {
+      seeds.push_back(other.peer_address());
+    }
+  }
+  const SignalWatch signals;
+  absl::Status status =
+      Spawn(*kvnode, absl::StrJoin(seeds, ","), arguments.log_level, node);
+  const auto is_found = [&] {
+    const absl::StatusOr<v1::StatusResponse> now = AskStatus(session);
+    return now.ok() &&
+           std::any_of(now->nodes().begin(), now->nodes().end(),
+                       [&](const v1::NodeStatus& other) {
+                         return other.name() == node.name &&
+                                other.state() == v1::NODE_STATE_STANDBY;
+                       });
+  };
+  const Instant until = Now() + kReadyTimeout;
+  bool told = false;
+  while (status.ok() && SignalWatch::Fired() == 0) {
+    std::string how;
+    if (HasEnded(node, how)) {
+      status = absl::UnavailableError(
+          absl::StrCat(node.name, " ended ", how, "; its log (", node.log,
+                       ") ends with:\n", LastLines(node.log)));
+    } else if (!told && is_found()) {
+      told = true;
+      session.streams.out << node.name << " (" << node.client_address << ", "
+                          << node.location
+                          << ") is found by the cluster and stands by. In "
+                             "another terminal:\n\n  kvctl join "
+                          << node.name << "\n\nCtrl-C stops it"
+                          << (temporary ? " and deletes its data" : "") << ".\n"
+                          << std::flush;
+    } else if (!told && Now() >= until) {
+      status = absl::DeadlineExceededError(absl::StrCat(
+          "the cluster has not found ", node.name, " in ",
+          absl::FormatDuration(kReadyTimeout), "; its log is ", node.log));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(told ? 100 : 200));
+  }
+  StopAll(session, nodes);
+  std::error_code error;
+  if (temporary && status.ok()) fs::remove_all(*folder, error);
+  return status.ok() ? kExitDone : session.Fail(status);
+}
+
 }  // namespace
 
 void AddPlayground(CLI::App& app, Session& session) {
@@ -406,9 +529,19 @@ void AddPlayground(CLI::App& app, Session& session) {
       .add_option("--log-level", arguments->log_level,
                   "of the nodes: trace, debug, info, warn, error")
       ->capture_default_str();
+  command.require_subcommand(0, 1);
   command.callback([&session, arguments] {
+    if (session.run) return;  // playground add
     session.run = [&session, arguments] {
       return RunPlayground(session, *arguments);
+    };
+  });
+  CLI::App& add = *command.add_subcommand(
+      "add", "run one more node, which kvctl join takes into the cluster");
+  add.fallthrough();
+  add.callback([&session, arguments] {
+    session.run = [&session, arguments] {
+      return RunOneMore(session, *arguments);
     };
   });
 }

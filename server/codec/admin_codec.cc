@@ -48,6 +48,93 @@ void ToProto(const NodeStatus& node, v1::NodeStatus& out) {
   out.set_clock_offset_ms(node.clock_offset_ms);
 }
 
+// Nodes that one request may name, and bytes of a name; more is a mistake.
+constexpr int kNamedNodesMax = 1000;
+
+absl::Status CheckNodeNames(
+    absl::string_view field,
+    const google::protobuf::RepeatedPtrField<std::string>& names) {
+  if (names.size() > kNamedNodesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": ", names.size(), " nodes, at most ",
+                     kNamedNodesMax, " are allowed"));
+  }
+  for (const std::string& name : names) {
+    if (name.empty() || name.size() > kAddressBytesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, ": a name of ", name.size(), " bytes; 1 to ",
+                       kAddressBytesMax, " are allowed"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+static_assert(static_cast<int>(TopologyKind::kKeyspace) ==
+              v1::TOPOLOGY_KIND_KEYSPACE);
+static_assert(static_cast<int>(OperationState::kAborted) ==
+              v1::OPERATION_STATE_ABORTED);
+
+v1::TopologyKind KindToProto(TopologyKind kind) {
+  return static_cast<v1::TopologyKind>(kind);
+}
+
+void ToProto(const NodeRef& node, v1::NodeRef& out) {
+  out.set_node_number(ToInt(node.number));
+  out.set_name(PrintableText(node.name));
+}
+
+void ToProto(const OperationPlan& plan, v1::OperationPlan& out) {
+  out.set_kind(KindToProto(plan.kind));
+  out.set_epoch(plan.epoch);
+  for (const NodeRef& node : plan.nodes) ToProto(node, *out.add_nodes());
+  for (const PlannedTransfer& from : plan.transfers) {
+    v1::PlannedTransfer& to = *out.add_transfers();
+    ToProto(from.from, *to.mutable_from());
+    ToProto(from.to, *to.mutable_to());
+    to.set_ranges(from.ranges);
+    to.set_bytes(from.bytes);
+  }
+  for (const PlannedShare& from : plan.shares) {
+    v1::PlannedShare& to = *out.add_shares();
+    ToProto(from.node, *to.mutable_node());
+    to.set_before(from.before);
+    to.set_after(from.after);
+  }
+  out.set_largest_over_fair_before(plan.largest_over_fair_before);
+  out.set_largest_over_fair_after(plan.largest_over_fair_after);
+  for (const std::string& warning : plan.warnings) {
+    out.add_warnings(PrintableText(warning));
+  }
+}
+
+void ToProto(const OperationStatus& status, v1::OperationStatus& out) {
+  out.set_id(status.id);
+  out.set_kind(KindToProto(status.kind));
+  out.set_state(static_cast<v1::OperationState>(status.state));
+  for (const NodeRef& node : status.nodes) ToProto(node, *out.add_nodes());
+  for (const NodeRef& node : status.replaced) {
+    ToProto(node, *out.add_replaced());
+  }
+  out.set_keyspace(PrintableText(status.keyspace));
+  out.set_started_ms(status.started_ms);
+  out.set_ended_ms(status.ended_ms);
+  for (const OperationProgress& from : status.progress) {
+    v1::OperationProgress& to = *out.add_progress();
+    ToProto(from.node, *to.mutable_node());
+    to.set_alive(from.alive);
+    to.set_ranges(from.report.ranges);
+    to.set_ranges_done(from.report.ranges_done);
+    to.set_keys(from.report.keys);
+    to.set_bytes(from.report.bytes);
+    to.set_done(from.report.done);
+  }
+  for (const OperationWait& from : status.waits) {
+    v1::OperationWait& to = *out.add_waits();
+    if (from.node.number != kNoNode) ToProto(from.node, *to.mutable_node());
+    to.set_why(PrintableText(from.why));
+  }
+}
+
 std::string IdText(const ClusterId& id) {
   return id.IsNone() ? std::string() : id.ToString();
 }
@@ -120,6 +207,40 @@ absl::StatusOr<AdminCall> AdminFromProto(const v1::DropKeyspaceRequest& in) {
   return DropKeyspaceCall{in.name()};
 }
 
+absl::StatusOr<AdminCall> AdminFromProto(const v1::StartOperationRequest& in) {
+  if (!v1::TopologyKind_IsValid(in.kind()) ||
+      in.kind() == v1::TOPOLOGY_KIND_KEYSPACE) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kind: ", static_cast<int>(in.kind()),
+        "; allowed are join, decommission, remove-dead, replace and weight"));
+  }
+  StartOperationCall call;
+  call.kind = static_cast<TopologyKind>(in.kind());
+  RETURN_IF_ERROR(CheckNodeNames("nodes", in.nodes()));
+  RETURN_IF_ERROR(CheckNodeNames("replacements", in.replacements()));
+  call.nodes.assign(in.nodes().begin(), in.nodes().end());
+  call.replacements.assign(in.replacements().begin(), in.replacements().end());
+  if (call.kind == TopologyKind::kWeight) {
+    if (!(in.weight() > 0 && in.weight() <= kWeightMax)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "weight: ", in.weight(), " is not above 0 and up to ", kWeightMax));
+    }
+    call.weight = in.weight();
+  }
+  call.planned_for = in.planned_for();
+  call.allow_fewer_replicas = in.allow_fewer_replicas();
+  call.dry_run = in.dry_run();
+  return call;
+}
+
+absl::StatusOr<AdminCall> AdminFromProto(const v1::OperationsRequest& in) {
+  return OperationsCall{};
+}
+
+absl::StatusOr<AdminCall> AdminFromProto(const v1::AbortOperationRequest& in) {
+  return AbortOperationCall{in.operation()};
+}
+
 absl::Status AdminToProto(const AdminAnswer& answer, v1::StatusResponse& out) {
   ASSIGN_OR_RETURN(const StatusAnswer* status, Expect<StatusAnswer>(answer));
   out.set_node_number(ToInt(status->number));
@@ -167,6 +288,7 @@ absl::Status AdminToProto(const AdminAnswer& answer,
                    Expect<KeyspaceAnswer>(answer));
   KeyspaceToProto(keyspace->keyspace, out.mutable_keyspace());
   out.set_ring_epoch(keyspace->ring_epoch);
+  out.set_operation(keyspace->operation);
   return absl::OkStatus();
 }
 
@@ -175,6 +297,38 @@ absl::Status AdminToProto(const AdminAnswer& answer,
   ASSIGN_OR_RETURN(const DropKeyspaceAnswer* dropped,
                    Expect<DropKeyspaceAnswer>(answer));
   out.set_ring_epoch(dropped->ring_epoch);
+  return absl::OkStatus();
+}
+
+absl::Status AdminToProto(const AdminAnswer& answer,
+                          v1::StartOperationResponse& out) {
+  ASSIGN_OR_RETURN(const StartOperationAnswer* started,
+                   Expect<StartOperationAnswer>(answer));
+  ToProto(started->plan, *out.mutable_plan());
+  out.set_operation(started->operation);
+  return absl::OkStatus();
+}
+
+absl::Status AdminToProto(const AdminAnswer& answer,
+                          v1::OperationsResponse& out) {
+  ASSIGN_OR_RETURN(const OperationsAnswer* operations,
+                   Expect<OperationsAnswer>(answer));
+  if (operations->running.has_value()) {
+    ToProto(*operations->running, *out.mutable_running());
+  }
+  for (const OperationStatus& finished : operations->finished) {
+    ToProto(finished, *out.add_finished());
+  }
+  out.set_ring_epoch(operations->ring_epoch);
+  return absl::OkStatus();
+}
+
+absl::Status AdminToProto(const AdminAnswer& answer,
+                          v1::AbortOperationResponse& out) {
+  ASSIGN_OR_RETURN(const AbortOperationAnswer* aborted,
+                   Expect<AbortOperationAnswer>(answer));
+  out.set_operation(aborted->operation);
+  out.set_ring_epoch(aborted->ring_epoch);
   return absl::OkStatus();
 }
 

@@ -20,6 +20,9 @@ absl::StatusOr<AdminCall> AdminFromProto(const v1::HintsRequest& in);
 absl::StatusOr<AdminCall> AdminFromProto(const v1::CreateKeyspaceRequest& in);
 absl::StatusOr<AdminCall> AdminFromProto(const v1::AlterKeyspaceRequest& in);
 absl::StatusOr<AdminCall> AdminFromProto(const v1::DropKeyspaceRequest& in);
+absl::StatusOr<AdminCall> AdminFromProto(const v1::StartOperationRequest& in);
+absl::StatusOr<AdminCall> AdminFromProto(const v1::OperationsRequest& in);
+absl::StatusOr<AdminCall> AdminFromProto(const v1::AbortOperationRequest& in);
 
 // Fill an empty `out` from an answer whose status is OK. INTERNAL if it belongs
 // to another call.
@@ -29,6 +32,12 @@ absl::Status AdminToProto(const AdminAnswer& answer, v1::HintsResponse& out);
 absl::Status AdminToProto(const AdminAnswer& answer, v1::KeyspaceResponse& out);
 absl::Status AdminToProto(const AdminAnswer& answer,
                           v1::DropKeyspaceResponse& out);
+absl::Status AdminToProto(const AdminAnswer& answer,
+                          v1::StartOperationResponse& out);
+absl::Status AdminToProto(const AdminAnswer& answer,
+                          v1::OperationsResponse& out);
+absl::Status AdminToProto(const AdminAnswer& answer,
+                          v1::AbortOperationResponse& out);
 
 }  // namespace ringkv
 

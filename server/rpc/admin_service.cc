@@ -89,4 +89,24 @@ grpc::ServerUnaryReactor* AdminService::DropKeyspace(
   return Ask(context, request, response);
 }
 
+grpc::ServerUnaryReactor* AdminService::StartOperation(
+    grpc::CallbackServerContext* context,
+    const v1::StartOperationRequest* request,
+    v1::StartOperationResponse* response) {
+  return Ask(context, request, response);
+}
+
+grpc::ServerUnaryReactor* AdminService::Operations(
+    grpc::CallbackServerContext* context, const v1::OperationsRequest* request,
+    v1::OperationsResponse* response) {
+  return Ask(context, request, response);
+}
+
+grpc::ServerUnaryReactor* AdminService::AbortOperation(
+    grpc::CallbackServerContext* context,
+    const v1::AbortOperationRequest* request,
+    v1::AbortOperationResponse* response) {
+  return Ask(context, request, response);
+}
+
 }  // namespace ringkv

@@ -45,6 +45,18 @@ class AdminService final : public v1::Admin::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::DropKeyspaceRequest* request,
       v1::DropKeyspaceResponse* response) override;
+  grpc::ServerUnaryReactor* StartOperation(
+      grpc::CallbackServerContext* context,
+      const v1::StartOperationRequest* request,
+      v1::StartOperationResponse* response) override;
+  grpc::ServerUnaryReactor* Operations(
+      grpc::CallbackServerContext* context,
+      const v1::OperationsRequest* request,
+      v1::OperationsResponse* response) override;
+  grpc::ServerUnaryReactor* AbortOperation(
+      grpc::CallbackServerContext* context,
+      const v1::AbortOperationRequest* request,
+      v1::AbortOperationResponse* response) override;
 
  private:
   template <class Request, class Response>

@@ -532,7 +532,11 @@ grpc::Status FakeNode::Locate(grpc::ServerContext* context,
     copy->set_newest_hlc_timestamp(
         (1'700'000'000'000 + found->second.seen.back()) << 16);
   }
-  if (diverged) response->mutable_copies()->rbegin()->set_digest(1);
+  if (diverged) {
+    // Unlike any dot.
+    v1::LocatedCopy& last = *response->mutable_copies()->rbegin();
+    last.set_digest(~last.digest());
+  }
   return grpc::Status::OK;
 }
 
@@ -583,8 +587,14 @@ grpc::Status FakeNode::AlterKeyspace(grpc::ServerContext* context,
   MutexLock lock(cluster_.mutex_);
   RingSpec spec = cluster_.ring_->spec();
   if (request->has_n() || request->has_r() || request->has_w()) {
-    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
-                        "N, R and W change the topology");
+    v1::OperationStatus& running = *cluster_.operations_.mutable_running();
+    running.set_id(spec.epoch + 1);
+    running.set_kind(v1::TOPOLOGY_KIND_KEYSPACE);
+    running.set_state(v1::OPERATION_STATE_STREAMING);
+    running.set_keyspace(request->name());
+    cluster_.polls_left_ = cluster_.operation_polls_;
+    response->set_operation(running.id());
+    return grpc::Status::OK;
   }
   for (Keyspace& keyspace : spec.keyspaces) {
     if (keyspace.name != request->name()) continue;
@@ -625,6 +635,99 @@ grpc::Status FakeNode::DropKeyspace(grpc::ServerContext* context,
   cluster_.stores_.erase(request->name());
   response->set_ring_epoch(spec.epoch);
   cluster_.changed_.notify_all();
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeNode::StartOperation(grpc::ServerContext* context,
+                                      const v1::StartOperationRequest* request,
+                                      v1::StartOperationResponse* response) {
+  MutexLock lock(cluster_.mutex_);
+  const RingEpoch epoch = cluster_.ring_->epoch();
+  cluster_.operation_requests_.push_back(*request);
+  if (cluster_.operations_.has_running()) {
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                        "a join runs (since epoch 2)");
+  }
+  if (request->planned_for() != 0 && request->planned_for() != epoch) {
+    return grpc::Status(grpc::StatusCode::ABORTED, "planned for another epoch");
+  }
+  v1::OperationPlan& plan = *response->mutable_plan();
+  plan.set_kind(request->kind());
+  plan.set_epoch(epoch);
+  for (const std::string& name : request->nodes()) {
+    if (name == "nobody") {
+      return grpc::Status(grpc::StatusCode::NOT_FOUND,
+                          "no standby node is called \"nobody\"");
+    }
+    v1::NodeRef& node = *plan.add_nodes();
+    node.set_node_number(4);
+    node.set_name(name);
+  }
+  v1::PlannedTransfer& transfer = *plan.add_transfers();
+  transfer.mutable_from()->set_node_number(1);
+  transfer.mutable_from()->set_name("n1");
+  *transfer.mutable_to() = plan.nodes(0);
+  transfer.set_ranges(4096);
+  transfer.set_bytes(3 << 20);
+  v1::PlannedShare& share = *plan.add_shares();
+  *share.mutable_node() = plan.nodes(0);
+  share.set_after(0.25);
+  plan.set_largest_over_fair_before(1);
+  plan.set_largest_over_fair_after(1.0002);
+  plan.add_warnings("racks are uneven");
+  if (request->dry_run()) return grpc::Status::OK;
+  v1::OperationStatus& running = *cluster_.operations_.mutable_running();
+  const uint64_t id =
+      epoch + 1 + static_cast<uint64_t>(cluster_.operations_.finished_size());
+  running.set_id(id);
+  running.set_kind(request->kind());
+  running.set_state(v1::OPERATION_STATE_STREAMING);
+  *running.mutable_nodes() = plan.nodes();
+  running.set_started_ms(1000);
+  v1::OperationProgress& progress = *running.add_progress();
+  *progress.mutable_node() = plan.nodes(0);
+  progress.set_alive(true);
+  progress.set_ranges(100);
+  progress.set_ranges_done(30);
+  progress.set_keys(1234);
+  progress.set_bytes(1 << 20);
+  v1::OperationWait& wait = *running.add_waits();
+  *wait.mutable_node() = plan.nodes(0);
+  wait.set_why("receives");
+  cluster_.polls_left_ = cluster_.operation_polls_;
+  response->set_operation(id);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeNode::Operations(grpc::ServerContext* context,
+                                  const v1::OperationsRequest* request,
+                                  v1::OperationsResponse* response) {
+  MutexLock lock(cluster_.mutex_);
+  if (cluster_.operations_.has_running() && cluster_.polls_left_-- == 0) {
+    v1::OperationStatus ended = cluster_.operations_.running();
+    ended.set_state(cluster_.operation_end_);
+    ended.set_ended_ms(64'000);
+    ended.clear_waits();
+    cluster_.operations_.clear_running();
+    *cluster_.operations_.add_finished() = std::move(ended);
+  }
+  *response = cluster_.operations_;
+  response->set_ring_epoch(cluster_.ring_->epoch());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeNode::AbortOperation(grpc::ServerContext* context,
+                                      const v1::AbortOperationRequest* request,
+                                      v1::AbortOperationResponse* response) {
+  MutexLock lock(cluster_.mutex_);
+  if (!cluster_.operations_.has_running() ||
+      cluster_.operations_.running().id() != request->operation()) {
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                        "no operation runs");
+  }
+  response->set_operation(request->operation());
+  response->set_ring_epoch(cluster_.ring_->epoch());
+  cluster_.operations_.clear_running();
   return grpc::Status::OK;
 }
 

@@ -109,6 +109,15 @@ class FakeNode final : public v1::KeyValue::Service, public v1::Admin::Service {
   grpc::Status DropKeyspace(grpc::ServerContext* context,
                             const v1::DropKeyspaceRequest* request,
                             v1::DropKeyspaceResponse* response) override;
+  grpc::Status StartOperation(grpc::ServerContext* context,
+                              const v1::StartOperationRequest* request,
+                              v1::StartOperationResponse* response) override;
+  grpc::Status Operations(grpc::ServerContext* context,
+                          const v1::OperationsRequest* request,
+                          v1::OperationsResponse* response) override;
+  grpc::Status AbortOperation(grpc::ServerContext* context,
+                              const v1::AbortOperationRequest* request,
+                              v1::AbortOperationResponse* response) override;
 
  private:
   void Do(grpc::ServerContext* context, const v1::Operation& operation,
@@ -171,6 +180,18 @@ class FakeCluster {
   void MangleRings(std::function<void(v1::RingSnapshot&)> mangle);
   RingEpoch epoch();
 
+  // Operations change no ring here: one starts under the next id, and is over
+  // after it was asked for so many times, as the state says.
+  void EndOperations(int polls, v1::OperationState state) {
+    MutexLock lock(mutex_);
+    operation_polls_ = polls;
+    operation_end_ = state;
+  }
+  std::vector<v1::StartOperationRequest> operation_requests() {
+    MutexLock lock(mutex_);
+    return operation_requests_;
+  }
+
   std::map<std::string, Object> objects(
       const std::string& keyspace = "default");
   void PutDirectly(const std::string& key, const std::string& value);
@@ -199,6 +220,11 @@ class FakeCluster {
   std::map<int, NodeState> states_;
   std::map<std::string, std::map<std::string, Object>> stores_;
   std::vector<std::string> diverged_;
+  int operation_polls_ = 2;
+  v1::OperationState operation_end_ = v1::OPERATION_STATE_DONE;
+  v1::OperationsResponse operations_;
+  int polls_left_ = 0;
+  std::vector<v1::StartOperationRequest> operation_requests_;
   uint64_t next_dot_ = 1;
   uint64_t next_start_id_ = 1000;
   std::vector<std::unique_ptr<FakeNode>> nodes_;

@@ -41,8 +41,8 @@ class KvctlTest : public ::testing::Test {
   ~KvctlTest() override { fs::remove_all(folder_); }
 
   // With --endpoint of the cluster, if there is one.
-  Result Run(std::vector<std::string> arguments,
-             const std::string& input = "") {
+  Result Run(std::vector<std::string> arguments, const std::string& input = "",
+             bool terminal = false) {
     if (cluster_ != nullptr) {
       arguments.insert(arguments.begin(),
                        {"--endpoint", cluster_->endpoints()});
@@ -51,6 +51,7 @@ class KvctlTest : public ::testing::Test {
     std::ostringstream out;
     std::ostringstream err;
     Streams streams{in, out, err};
+    streams.in_is_terminal = terminal;
     Result result;
     result.code = RunKvctl(arguments, streams);
     result.out = out.str();
@@ -108,6 +109,14 @@ TEST_F(KvctlTest, WrongUseIsExitCodeTwoWithAReason) {
       {"load", "-", "--delimiter", ",,"},
       {"load", "-", "-j", "0"},
       {"ring", "look"},
+      {"join"},
+      {"replace", "n1"},
+      {"weight", "n1", "0"},
+      {"weight", "n1", "much"},
+      {"plan"},
+      {"plan", "join"},
+      {"plan", "join", "n4", "--yes"},
+      {"operations", "now"},
       {"playground", "--nodes", "0"},
   };
   for (const std::vector<std::string>& arguments : cases) {
@@ -325,7 +334,6 @@ TEST_F(KvctlTest, KeyspacesAreMadeChangedListedAndDropped) {
   EXPECT_EQ(Run({"keyspace", "create", "logs"}).code, kExitFailed);
   result = Run({"keyspace", "alter", "logs", "--durability", "sync"});
   EXPECT_THAT(result.out, HasSubstr("sync")) << result.err;
-  EXPECT_EQ(Run({"keyspace", "alter", "logs", "--n", "2"}).code, kExitFailed);
   result = Run({"keyspace", "list", "-o", "json"});
   ASSERT_EQ(result.json()["keyspaces"].size(), 3u);
   EXPECT_EQ(result.json()["keyspaces"][2]["mode"], "lww");
@@ -547,6 +555,107 @@ TEST_F(KvctlTest, ExpiredValuesAreLeftOut) {
   EXPECT_EQ(result.code, kExitDone) << result.err;
   EXPECT_EQ(result.json()["written"], 1);
   EXPECT_EQ(result.json()["expired"], 1);
+}
+
+// --- operations ---
+
+TEST_F(KvctlTest, PlanShowsWhatWouldMoveAndChangesNothing) {
+  StartCluster();
+  Result result = Run({"plan", "join", "n4"});
+  EXPECT_EQ(result.code, kExitDone) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("join of n4, in ring epoch 1"),
+                                HasSubstr("4,096 ranges, about 3.0 MiB"),
+                                HasSubstr("25.00 %"), HasSubstr("1.0002 after"),
+                                HasSubstr("warning: racks are uneven")));
+  result = Run({"plan", "weight", "n4", "2.5", "-o", "json"});
+  EXPECT_EQ(result.json()["kind"], "weight");
+  EXPECT_EQ(result.json()["transfers"][0]["estimated_bytes"], 3 << 20);
+  for (const v1::StartOperationRequest& request :
+       cluster_->operation_requests()) {
+    EXPECT_TRUE(request.dry_run());
+  }
+  EXPECT_EQ(cluster_->operation_requests().back().weight(), 2.5);
+  EXPECT_THAT(Run({"operations"}).out, HasSubstr("no operation runs"));
+}
+
+TEST_F(KvctlTest, AnOperationWantsConsent) {
+  StartCluster();
+  Result result = Run({"join", "n4"});
+  EXPECT_EQ(result.code, kExitFailed);
+  EXPECT_THAT(result.err, HasSubstr("--yes"));
+  EXPECT_THAT(result.out, HasSubstr("4,096 ranges"));
+  result = Run({"join", "n4"}, "n\n", /*terminal=*/true);
+  EXPECT_EQ(result.code, kExitFailed);
+  EXPECT_THAT(result.err, HasSubstr("nothing was done"));
+  EXPECT_EQ(cluster_->operation_requests().size(), 2u);
+  result = Run({"join", "n4", "--no-wait"}, "y\n", /*terminal=*/true);
+  EXPECT_EQ(result.code, kExitDone) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("started: operation 2"),
+                                HasSubstr("kvctl operations --watch")));
+  const v1::StartOperationRequest last = cluster_->operation_requests().back();
+  EXPECT_FALSE(last.dry_run());
+  EXPECT_EQ(last.planned_for(), 1u);
+  // One at a time; and status tells of it.
+  result = Run({"decommission", "n2", "--yes"});
+  EXPECT_EQ(result.code, kExitFailed);
+  EXPECT_THAT(result.err, HasSubstr("a join runs"));
+  EXPECT_THAT(Run({"status"}).out,
+              HasSubstr("running: join of n4: streaming, 30 of 100 ranges; "
+                        "waits: n4 receives"));
+}
+
+TEST_F(KvctlTest, AnOperationIsWatchedToItsEnd) {
+  StartCluster();
+  Result result = Run({"replace", "n3", "new", "--yes", "--no-progress"});
+  EXPECT_EQ(result.code, kExitDone) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("is done after 1m03s"));
+  EXPECT_EQ(cluster_->operation_requests().back().replacements(0), "new");
+  cluster_->EndOperations(1, v1::OPERATION_STATE_ABORTED);
+  result = Run({"remove-dead", "n3", "--yes", "-o", "json"});
+  EXPECT_EQ(result.code, kExitFailed);
+  EXPECT_EQ(result.json()["state"], "aborted");
+  EXPECT_EQ(result.json()["kind"], "remove-dead");
+  result = Run({"operations"});
+  EXPECT_EQ(result.code, kExitDone);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("replace of n3"),
+                                HasSubstr("1970-01-01T00:01:04Z")));
+}
+
+TEST_F(KvctlTest, OperationsWatchesWhatRuns) {
+  StartCluster();
+  ASSERT_EQ(Run({"weight", "n1", "2", "--yes", "--no-wait"}).code, kExitDone);
+  Result result = Run({"operations", "-o", "json"});
+  EXPECT_EQ(result.json()["running"]["progress"][0]["ranges_done"], 30);
+  result = Run({"operations", "--watch"});
+  EXPECT_EQ(result.code, kExitDone) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("weight of n1 is done"));
+}
+
+TEST_F(KvctlTest, AbortAsksAndTakesBack) {
+  StartCluster();
+  EXPECT_THAT(Run({"abort", "--yes"}).err, HasSubstr("no operation runs"));
+  cluster_->EndOperations(1000, v1::OPERATION_STATE_DONE);
+  ASSERT_EQ(Run({"join", "n4", "--yes", "--no-wait"}).code, kExitDone);
+  Result result = Run({"abort"});
+  EXPECT_EQ(result.code, kExitFailed);
+  EXPECT_THAT(result.err, HasSubstr("to abort the join of n4"));
+  result = Run({"abort", "--yes"});
+  EXPECT_EQ(result.code, kExitDone) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("join of n4 is aborted"));
+}
+
+TEST_F(KvctlTest, WhatIsRefusedIsExitCodeOne) {
+  StartCluster();
+  const Result result = Run({"join", "nobody", "--yes", "-o", "json"});
+  EXPECT_EQ(result.code, kExitFailed);
+  EXPECT_EQ(result.json()["error"]["code"], "NOT_FOUND");
+}
+
+TEST_F(KvctlTest, AlterOfNWaitsForItsOperation) {
+  StartCluster();
+  const Result result = Run({"keyspace", "alter", "default", "--n", "5"});
+  EXPECT_EQ(result.code, kExitDone) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("change of keyspace default is done"));
 }
 
 // --- progress ---

@@ -76,5 +76,65 @@ TEST(AdminCodecTest, StatusShowsNodesWithPrintableNames) {
   EXPECT_EQ(AdminToProto(answer, other).code(), absl::StatusCode::kInternal);
 }
 
+TEST(AdminCodecTest, OperationsAreJudgedBeforeTheyAreAsked) {
+  v1::StartOperationRequest request;
+  request.set_kind(v1::TOPOLOGY_KIND_REPLACE);
+  request.add_nodes("3");
+  request.add_replacements("n9");
+  request.set_planned_for(7);
+  request.set_dry_run(true);
+  const absl::StatusOr<AdminCall> call = AdminFromProto(request);
+  ASSERT_TRUE(call.ok()) << call.status();
+  const StartOperationCall& start = std::get<StartOperationCall>(*call);
+  EXPECT_EQ(start.kind, TopologyKind::kReplace);
+  EXPECT_EQ(start.nodes, std::vector<std::string>{"3"});
+  EXPECT_EQ(start.replacements, std::vector<std::string>{"n9"});
+  EXPECT_EQ(start.planned_for, 7);
+  EXPECT_TRUE(start.dry_run);
+  const auto message = [](const v1::StartOperationRequest& bad) {
+    const absl::Status status = AdminFromProto(bad).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  request.add_nodes("");
+  EXPECT_THAT(message(request), HasSubstr("nodes: a name of 0 bytes"));
+  request.clear_nodes();
+  for (int i = 0; i < 1001; ++i) request.add_nodes("n");
+  EXPECT_THAT(message(request), HasSubstr("nodes: 1001 nodes"));
+  request.clear_nodes();
+  request.set_kind(v1::TOPOLOGY_KIND_WEIGHT);
+  EXPECT_THAT(message(request), HasSubstr("weight: 0"));
+  request.set_kind(v1::TOPOLOGY_KIND_KEYSPACE);
+  EXPECT_THAT(message(request), HasSubstr("kind"));
+  request.set_kind(static_cast<v1::TopologyKind>(77));
+  EXPECT_THAT(message(request), HasSubstr("kind: 77"));
+}
+
+TEST(AdminCodecTest, OperationsAreToldWithWhomTheyWaitFor) {
+  OperationsAnswer operations;
+  operations.ring_epoch = 9;
+  OperationStatus& running = operations.running.emplace();
+  running.id = 8;
+  running.kind = TopologyKind::kDecommission;
+  running.state = OperationState::kSwitching;
+  running.nodes = {{NodeNumber{3}, "n3"}};
+  running.progress.push_back(
+      {{NodeNumber{1}, "n1"}, true, {8, 5, 4, 100, 1000, false}});
+  running.waits = {{{NodeNumber{3}, "n3"}, "holds hints"}, {NodeRef(), "vote"}};
+  operations.finished.push_back(running);
+  operations.finished.back().state = OperationState::kAborted;
+  AdminAnswer answer;
+  answer.answer = operations;
+  v1::OperationsResponse response;
+  ASSERT_TRUE(AdminToProto(answer, response).ok());
+  EXPECT_EQ(response.running().kind(), v1::TOPOLOGY_KIND_DECOMMISSION);
+  EXPECT_EQ(response.running().state(), v1::OPERATION_STATE_SWITCHING);
+  EXPECT_EQ(response.running().progress(0).ranges_done(), 4);
+  EXPECT_EQ(response.running().waits(0).node().name(), "n3");
+  EXPECT_FALSE(response.running().waits(1).has_node());
+  EXPECT_EQ(response.finished(0).state(), v1::OPERATION_STATE_ABORTED);
+  EXPECT_EQ(response.ring_epoch(), 9);
+}
+
 }  // namespace
 }  // namespace ringkv
