@@ -82,10 +82,9 @@ struct BeginTransfers {
 // Time has reached Shard::NextTimer().
 struct TimerFired {};
 
-using ShardEvent =
-    std::variant<CallArrived, CallCancelled, MessageArrived, RingAdopted,
-                 PeersChanged, ReadOnlyChanged, ReadDone, BeginTransfers,
-                 TimerFired>;
+using ShardEvent = std::variant<CallArrived, CallCancelled, MessageArrived,
+                                RingAdopted, PeersChanged, ReadOnlyChanged,
+                                ReadDone, BeginTransfers, TimerFired>;
 
 // --- Effects ---
 

@@ -1,6 +1,7 @@
 // What may happen to a disk as a whole: it fills up, records rot on it, it is
-// lost, or an older one is put in its place; and how much room hints have. Drawn from a stream of chance of
-// their own, so that the other faults of a seed stay as they are.
+// lost, or an older one is put in its place; and how much room hints have.
+// Drawn from a stream of chance of their own, so that the other faults of a
+// seed stay as they are.
 
 #ifndef RINGKV_TESTS_SIM_DISK_FAULTS_H_
 #define RINGKV_TESTS_SIM_DISK_FAULTS_H_
