@@ -18,6 +18,8 @@ namespace {
 
 constexpr WorldTime kStallRetry = 5 * kMillisecond;
 constexpr WorldTime kLoadInterval = kSecond;
+// The longest fsync or read.
+constexpr WorldTime kDiskTimeMax = 2 * kSecond;
 // A crash that waits for its point in a turn comes by then in any case.
 constexpr WorldTime kCrashPatience = 50 * kMillisecond;
 // The clock's bound counts as near when it is closer than this.
@@ -140,7 +142,8 @@ WorldTime Node::Draw(WorldTime mean) {
 }
 
 WorldTime Node::DiskTime(WorldTime min, WorldTime mean) {
-  return (min + Draw(mean)) * disk_factor_;
+  // A slow disk's tail must not reach from the faults into the time after them.
+  return std::min((min + Draw(mean)) * disk_factor_, kDiskTimeMax);
 }
 
 // --- Process ---
