@@ -250,9 +250,54 @@ struct RangeReply {
   bool operator==(const RangeReply&) const = default;
 };
 
-using DataBody =
-    std::variant<ReadRequest, ReadReply, WriteRequest, WriteReply,
-                 ForwardRequest, ForwardReply, RangeRequest, RangeReply>;
+// Where a walk over a keyspace goes on: the first place not covered yet, in
+// storage order.
+struct StreamPosition {
+  Token token = 0;
+  std::string key;  // empty: the first of the token
+  auto operator<=>(const StreamPosition&) const = default;
+};
+
+enum class StreamKind : uint8_t {
+  kObjects = 0,  // whole objects, tombstones too
+  kDigests = 1,  // keys with the digests of their objects
+};
+
+// Asks who holds a range for a piece of it, in a topology operation that gives
+// it to the sender. The receiver answers from its own slice of the tokens.
+struct StreamRequest {
+  uint64_t operation = 0;
+  RingEpoch topology = 0;  // TopologyOperation::id
+  KeyspaceId keyspace{};
+  StreamKind kind = StreamKind::kObjects;
+  StreamPosition from;
+  Token last = 0;  // the end of the range, included
+  uint32_t entries_max = 0;
+  uint32_t bytes_max = 0;
+  bool operator==(const StreamRequest&) const = default;
+};
+
+struct StreamChunk {
+  struct Item {
+    std::string key;
+    std::string object;   // kObjects
+    uint64_t digest = 0;  // kDigests
+    bool operator==(const Item&) const = default;
+  };
+  uint64_t operation = 0;
+  ReplyCode code = ReplyCode::kOk;
+  StreamKind kind = StreamKind::kObjects;
+  StreamPosition from;      // of the request
+  std::vector<Item> items;  // in storage order: all in [from, next)
+  bool complete = false;    // nothing is left of the range; `next` is unused
+  StreamPosition next;
+  uint64_t checksum = 0;  // ChecksumOf all of the above but `operation`
+  bool operator==(const StreamChunk&) const = default;
+};
+
+using DataBody = std::variant<ReadRequest, ReadReply, WriteRequest, WriteReply,
+                              ForwardRequest, ForwardReply, RangeRequest,
+                              RangeReply, StreamRequest, StreamChunk>;
 
 // One message of the data stream. Shards of one node number their operations
 // apart: the upper 16 bits of `operation` are the shard that a reply goes to.

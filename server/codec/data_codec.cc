@@ -570,6 +570,85 @@ absl::StatusOr<DataBody> BodyFromProto(pb::RangeReply&& in) {
   return body;
 }
 
+void ToProto(StreamPosition&& position, pb::StreamPosition& out) {
+  out.set_token(position.token);
+  out.set_key(std::move(position.key));
+}
+
+absl::StatusOr<StreamPosition> FromProto(pb::StreamPosition&& in) {
+  RETURN_IF_ERROR(
+      CheckBytes("position key", in.key().size(), 0, kKeyBytesMax + 1));
+  return StreamPosition{in.token(), std::move(*in.mutable_key())};
+}
+
+absl::StatusOr<StreamKind> StreamKindOf(int value) {
+  return CheckEnum("kind", value, StreamKind::kDigests);
+}
+
+void BodyToProto(StreamRequest&& body, pb::DataMessage& out) {
+  pb::StreamRequest& to = *out.mutable_stream_request();
+  to.set_operation(body.operation);
+  to.set_topology(body.topology);
+  to.set_keyspace(ToInt(body.keyspace));
+  to.set_kind(static_cast<pb::StreamKind>(body.kind));
+  ToProto(std::move(body.from), *to.mutable_from());
+  to.set_last(body.last);
+  to.set_entries_max(body.entries_max);
+  to.set_bytes_max(body.bytes_max);
+}
+
+absl::StatusOr<DataBody> BodyFromProto(pb::StreamRequest&& in) {
+  StreamRequest body;
+  body.operation = in.operation();
+  body.topology = in.topology();
+  ASSIGN_OR_RETURN(body.keyspace, KeyspaceOf(in.keyspace()));
+  ASSIGN_OR_RETURN(body.kind, StreamKindOf(in.kind()));
+  ASSIGN_OR_RETURN(body.from, FromProto(std::move(*in.mutable_from())));
+  body.last = in.last();
+  if (body.from.token > body.last) return Invalid("from", "above the end");
+  body.entries_max = in.entries_max();
+  body.bytes_max = in.bytes_max();
+  return body;
+}
+
+void BodyToProto(StreamChunk&& body, pb::DataMessage& out) {
+  pb::StreamChunk& to = *out.mutable_stream_chunk();
+  to.set_operation(body.operation);
+  to.set_code(static_cast<pb::ReplyCode>(body.code));
+  to.set_kind(static_cast<pb::StreamKind>(body.kind));
+  ToProto(std::move(body.from), *to.mutable_from());
+  for (StreamChunk::Item& item : body.items) {
+    pb::StreamChunk::Item& added = *to.add_items();
+    added.set_key(std::move(item.key));
+    if (!item.object.empty()) added.set_object(std::move(item.object));
+    added.set_digest(item.digest);
+  }
+  to.set_complete(body.complete);
+  ToProto(std::move(body.next), *to.mutable_next());
+  to.set_checksum(body.checksum);
+}
+
+absl::StatusOr<DataBody> BodyFromProto(pb::StreamChunk&& in) {
+  StreamChunk body;
+  body.operation = in.operation();
+  ASSIGN_OR_RETURN(body.code, CodeOf(in.code()));
+  ASSIGN_OR_RETURN(body.kind, StreamKindOf(in.kind()));
+  ASSIGN_OR_RETURN(body.from, FromProto(std::move(*in.mutable_from())));
+  body.items.reserve(in.items_size());
+  for (pb::StreamChunk::Item& item : *in.mutable_items()) {
+    RETURN_IF_ERROR(CheckKey(item.key()));
+    if (item.object().empty() != (body.kind == StreamKind::kDigests)) {
+      return Invalid("object", "does not fit the kind");
+    }
+    body.items.push_back({std::move(*item.mutable_key()),
+                          std::move(*item.mutable_object()), item.digest()});
+  }
+  body.complete = in.complete();
+  ASSIGN_OR_RETURN(body.next, FromProto(std::move(*in.mutable_next())));
+  body.checksum = in.checksum();
+  return body;
+}
+
 absl::StatusOr<DataBody> BodyFromProto(pb::DataMessage&& in) {
   switch (in.body_case()) {
     case pb::DataMessage::kReadRequest:
@@ -588,6 +667,10 @@ absl::StatusOr<DataBody> BodyFromProto(pb::DataMessage&& in) {
       return BodyFromProto(std::move(*in.mutable_range_request()));
     case pb::DataMessage::kRangeReply:
       return BodyFromProto(std::move(*in.mutable_range_reply()));
+    case pb::DataMessage::kStreamRequest:
+      return BodyFromProto(std::move(*in.mutable_stream_request()));
+    case pb::DataMessage::kStreamChunk:
+      return BodyFromProto(std::move(*in.mutable_stream_chunk()));
     case pb::DataMessage::BODY_NOT_SET:
       break;
   }
@@ -647,6 +730,14 @@ size_t BodyBytes(const WriteReply& body) { return body.message.size(); }
 size_t BodyBytes(const ForwardRequest& body) { return CallBytes(body.call); }
 size_t BodyBytes(const ForwardReply& body) { return AnswerBytes(body.answer); }
 size_t BodyBytes(const RangeRequest& body) { return body.after_key.size(); }
+size_t BodyBytes(const StreamRequest& body) { return body.from.key.size(); }
+size_t BodyBytes(const StreamChunk& body) {
+  size_t bytes = body.from.key.size() + body.next.key.size();
+  for (const StreamChunk::Item& item : body.items) {
+    bytes += 24 + item.key.size() + item.object.size();
+  }
+  return bytes;
+}
 size_t BodyBytes(const RangeReply& body) {
   size_t bytes = body.covered_key.size();
   for (const RangeReply::Item& item : body.items) {

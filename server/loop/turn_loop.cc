@@ -67,35 +67,58 @@ absl::Status TurnLoop::Commit(Released& released) {
   shard_.TurnCommitted(sequence);
 
   for (OutgoingMessage& message : effects_.messages) {
-    if (message.release == Release::kSynced && sequence > synced_) {
-      waiting_.push_back({sequence, true, std::move(message), {}});
+    if (message.release == Release::kSynced) {
+      LetGoSynced({sequence, std::move(message)}, released);
     } else {
       released.messages.push_back(std::move(message));
     }
   }
   for (OutgoingAnswer& answer : effects_.answers) {
-    if (answer.release == Release::kSynced && sequence > synced_) {
-      waiting_.push_back({sequence, false, {}, std::move(answer)});
+    if (answer.release == Release::kSynced) {
+      LetGoSynced({sequence, std::move(answer)}, released);
     } else {
       released.answers.push_back(std::move(answer));
     }
   }
   effects_.messages.clear();
   effects_.answers.clear();
+  if (effects_.adopted != 0) {
+    LetGoSynced({sequence, effects_.adopted}, released);
+    effects_.adopted = 0;
+  }
+  if (effects_.transfers.has_value()) {
+    LetGoSynced({sequence, *effects_.transfers}, released);
+    effects_.transfers.reset();
+  }
   released.wants_sync = released.wants_sync || !waiting_.empty();
   return absl::OkStatus();
+}
+
+void TurnLoop::LetGoSynced(Waiting waiting, Released& released) {
+  if (waiting.sequence > synced_) {
+    waiting_.push_back(std::move(waiting));
+  } else {
+    LetGo(waiting, released);
+  }
+}
+
+void TurnLoop::LetGo(Waiting& waiting, Released& released) {
+  if (auto* message = std::get_if<OutgoingMessage>(&waiting.what)) {
+    released.messages.push_back(std::move(*message));
+  } else if (auto* answer = std::get_if<OutgoingAnswer>(&waiting.what)) {
+    released.answers.push_back(std::move(*answer));
+  } else if (auto* adopted = std::get_if<RingEpoch>(&waiting.what)) {
+    released.adopted = *adopted;
+  } else {
+    released.transfers = std::get<TransferReport>(waiting.what);
+  }
 }
 
 void TurnLoop::Synced(uint64_t sequence, Released& released) {
   if (sequence > synced_) synced_ = sequence;
   shard_.Synced(sequence);
   while (!waiting_.empty() && waiting_.front().sequence <= synced_) {
-    Waiting& waiting = waiting_.front();
-    if (waiting.is_message) {
-      released.messages.push_back(std::move(waiting.message));
-    } else {
-      released.answers.push_back(std::move(waiting.answer));
-    }
+    LetGo(waiting_.front(), released);
     waiting_.pop_front();
   }
   released.wants_sync = released.wants_sync || !waiting_.empty();

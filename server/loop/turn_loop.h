@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +24,11 @@ struct Released {
   std::vector<OutgoingMessage> messages;  // `release` is spent
   std::vector<OutgoingAnswer> answers;
   std::vector<ReadJob> reads;
+  // The newest epoch that the shard has adopted, with every batch that it began
+  // under an older one committed, and what the adoption wrote fsynced. 0: no
+  // news.
+  RingEpoch adopted = 0;
+  std::optional<TransferReport> transfers;
   bool wants_ring = false;
   NodeNumber wants_ring_from{};
   // Something waits for a sync beyond what has been requested: call
@@ -58,10 +65,13 @@ class TurnLoop {
  private:
   struct Waiting {
     uint64_t sequence;
-    bool is_message;
-    OutgoingMessage message;
-    OutgoingAnswer answer;
+    std::variant<OutgoingMessage, OutgoingAnswer, RingEpoch, TransferReport>
+        what;
   };
+
+  static void LetGo(Waiting& waiting, Released& released);
+  // Now if all up to `sequence` is fsynced, else then.
+  void LetGoSynced(Waiting waiting, Released& released);
 
   Shard& shard_;
   Engine& engine_;

@@ -46,6 +46,7 @@ void CopyRebuild::Ask() {
     core_.End(*this);
     return;
   }
+  since_ = keyspace->changed_at;
   const auto replicas = ring.PreferenceList(*keyspace, token_);
   const uint32_t n = ring.EffectiveN(*keyspace);
   const uint32_t w = ring.EffectiveW(*keyspace);
@@ -115,7 +116,10 @@ void CopyRebuild::Finish() {
 
 void CopyRebuild::Replace(const ReadResult& found) {
   const Keyspace* keyspace = core_.ring()->FindKeyspace(keyspace_);
-  if (keyspace != nullptr && !IsWhole(found, ModeOf(*keyspace))) {
+  // It may have lost the key meanwhile, and be about to get it anew.
+  if (keyspace != nullptr &&
+      core_.ring()->IsReplica(*keyspace, token_, core_.self()) &&
+      !IsWhole(found, ModeOf(*keyspace))) {
     RINGKV_MARK("copy-rebuilt");
     ++core_.stats().copies_rebuilt;
     if (merged_.has_value()) {

@@ -38,6 +38,7 @@ class CopyRebuild final : public Operation {
   void OnTimer() override;
   void OnRing() override { Ask(); }
   bool IsBackground() const override { return true; }
+  RingEpoch replies_since() const override { return since_; }
 
  private:
   void Ask();
@@ -48,6 +49,7 @@ class CopyRebuild final : public Operation {
   KeyspaceId keyspace_{};
   std::string key_;
   Token token_ = 0;
+  RingEpoch since_ = 0;  // replies of older rings do not count
   uint32_t needed_ = 0;
   // Replicas that were asked, and whether they have answered.
   std::map<NodeNumber, bool> asked_;

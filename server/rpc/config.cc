@@ -325,6 +325,16 @@ std::vector<Setting> MakeSettings() {
   settings.push_back(
       Bytes("handoff_rate", "Bytes of hints delivered in a second",
             &NodeConfig::handoff_rate, uint64_t{64} << 10, uint64_t{10} << 30));
+  settings.push_back(Bytes("stream_rate",
+                           "Bytes received in a second while the ring changes; "
+                           "0: as fast as it goes",
+                           &NodeConfig::stream_rate, uint64_t{0},
+                           uint64_t{10} << 30));
+  settings.push_back(
+      Span("drop_grace",
+           "Time after a change of the ring until a node deletes what it "
+           "holds no more",
+           &NodeConfig::drop_grace, absl::Seconds(1), absl::Hours(24 * 7)));
   settings.push_back(Switch("hedged_reads",
                             "Ask one more replica when one is slow",
                             &NodeConfig::hedged_reads));

@@ -49,6 +49,8 @@ struct NodeConfig {
   uint64_t hint_bytes_max = uint64_t{1} << 30;
   absl::Duration hint_age_max = absl::Hours(24 * 7);
   uint64_t handoff_rate = uint64_t{16} << 20;
+  uint64_t stream_rate = uint64_t{64} << 20;
+  absl::Duration drop_grace = absl::Minutes(1);
   bool hedged_reads = true;
 };
 

@@ -146,10 +146,6 @@ void LoopThread::Run() {
     turns_.fetch_add(1, std::memory_order_relaxed);
     if (turn_.stalled()) stalls_.fetch_add(1, std::memory_order_relaxed);
     HandOut(released);
-    if (!turn_.stalled()) {
-      for (const std::function<void()>& adopted : adoptions_) adopted();
-      adoptions_.clear();
-    }
     in_flight_ = std::max(shard_->in_flight(), calls_.size());
     drained_ = draining_;
     if (time.now >= stats_due_) PublishStats(time.now);
@@ -179,8 +175,9 @@ void LoopThread::Accept(Item&& item, Instant now) {
     }
   } else if (AdoptRing* adopt = std::get_if<AdoptRing>(&item)) {
     self_ = adopt->ring.self;
+    adoptions_.emplace_back(adopt->ring.ring->epoch(),
+                            std::move(adopt->adopted));
     events_.push_back(std::move(adopt->ring));
-    adoptions_.push_back(std::move(adopt->adopted));
   } else if (ReadOnlyChanged* changed = std::get_if<ReadOnlyChanged>(&item)) {
     events_.push_back(*changed);
   } else if (PeersChanged* peers = std::get_if<PeersChanged>(&item)) {
@@ -282,6 +279,18 @@ void LoopThread::HandOut(Released& released) {
   for (ReadJob& job : released.reads) hooks_.read(std::move(job));
   if (released.wants_sync) hooks_.wants_sync();
   if (released.wants_ring) hooks_.wants_ring(released.wants_ring_from);
+  if (released.adopted != 0) TellAdopted(released.adopted);
+  if (released.transfers.has_value()) hooks_.transfers(*released.transfers);
+}
+
+void LoopThread::TellAdopted(RingEpoch epoch) {
+  // In the order of their epochs.
+  size_t told = 0;
+  while (told < adoptions_.size() && adoptions_[told].first <= epoch) {
+    adoptions_[told++].second();
+  }
+  adoptions_.erase(adoptions_.begin(),
+                   adoptions_.begin() + static_cast<std::ptrdiff_t>(told));
 }
 
 void LoopThread::FlushSinks() {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -49,6 +50,8 @@ class LoopThread {
     std::function<void(NodeNumber from)> wants_ring;
     // After the turn: the clock's bound is near, if it is.
     std::function<void()> check_clock;
+    // What the shard has received in the running topology operation.
+    std::function<void(const TransferReport& report)> transfers;
     // The engine can no longer be trusted; the loop has ended.
     std::function<void(absl::Status)> failed;
   };
@@ -84,7 +87,7 @@ class LoopThread {
   // Nor will any call of this sink.
   void CancelAll(uint64_t sink_serial);
   // `adopted` is called once every batch that was begun under an older ring is
-  // committed.
+  // committed, and what the adoption wrote is fsynced.
   void Adopt(RingAdopted ring, std::function<void()> adopted);
   void PeersChange(PeersChanged peers);
   void Begin(BeginTransfers begin);
@@ -134,6 +137,7 @@ class LoopThread {
   void Answer(const CallHandle& handle, ClientAnswer&& answer);
   void Fail(CallId id, absl::Status status);
   void HandOut(Released& released);
+  void TellAdopted(RingEpoch epoch);
   void FlushSinks();
   void PublishStats(Instant now);
   void EndCalls();
@@ -159,7 +163,7 @@ class LoopThread {
   std::vector<ShardEvent> events_;
   absl::flat_hash_map<CallId, CallHandle> calls_;
   std::vector<CallSink*> flushes_;
-  std::vector<std::function<void()>> adoptions_;
+  std::vector<std::pair<RingEpoch, std::function<void()>>> adoptions_;
   std::shared_ptr<const PeerView> peers_;
   NodeNumber self_ = kNoNode;
   bool draining_ = false;

@@ -139,6 +139,36 @@ void AddHints(const NodeReport& report, Families& out) {
   }
 }
 
+void AddStreams(const ShardStats& stats, Families& out) {
+  out.Begin("ringkv_stream_bytes_total",
+            "Bytes of keys and objects moved while the ring changes, by "
+            "direction",
+            MetricType::Counter);
+  out.Add({{"direction", "in"}}, stats.stream_bytes_in);
+  out.Add({{"direction", "out"}}, stats.stream_bytes_out);
+  out.Begin("ringkv_stream_keys_total",
+            "Objects moved while the ring changes, by direction",
+            MetricType::Counter);
+  out.Add({{"direction", "in"}}, stats.stream_keys_in);
+  out.Add({{"direction", "out"}}, stats.stream_keys_out);
+  out.Begin("ringkv_stream_failures_total",
+            "Pieces of ranges that did not come through and are asked for "
+            "again: that this node would not give, was not given, or that "
+            "arrived damaged",
+            MetricType::Counter);
+  out.Add({{"reason", "refused_here"}}, stats.stream_chunks_refused);
+  out.Add({{"reason", "refused_there"}}, stats.stream_refusals);
+  out.Add({{"reason", "damaged"}}, stats.stream_chunks_damaged);
+  out.Gauge("ringkv_stream_ranges_left",
+            "Ranges that this node has yet to receive",
+            stats.stream_ranges_left);
+  out.Counter("ringkv_ranges_wiped_total",
+              "Ranges emptied before they were received", stats.ranges_wiped);
+  out.Counter("ringkv_ranges_dropped_total",
+              "Ranges deleted because this node holds them no more",
+              stats.ranges_dropped);
+}
+
 void AddRing(const NodeReport& report, Families& out) {
   const ControlView& control = report.control;
   out.Gauge("ringkv_ring_epoch", "Newest ring epoch on disk; 0: none",
@@ -282,6 +312,16 @@ void AddStats(const ShardStats& stats, ShardStats& sum) {
   sum.corrupt_reads += stats.corrupt_reads;
   sum.copies_rebuilt += stats.copies_rebuilt;
   sum.unchecked_refused += stats.unchecked_refused;
+  sum.stream_keys_in += stats.stream_keys_in;
+  sum.stream_bytes_in += stats.stream_bytes_in;
+  sum.stream_keys_out += stats.stream_keys_out;
+  sum.stream_bytes_out += stats.stream_bytes_out;
+  sum.stream_chunks_refused += stats.stream_chunks_refused;
+  sum.stream_refusals += stats.stream_refusals;
+  sum.stream_chunks_damaged += stats.stream_chunks_damaged;
+  sum.ranges_wiped += stats.ranges_wiped;
+  sum.ranges_dropped += stats.ranges_dropped;
+  sum.stream_ranges_left += stats.stream_ranges_left;
   sum.coordinations += stats.coordinations;
   for (const auto& [node, backlog] : stats.hints) {
     ShardStats::HintBacklog& to = sum.hints[node];
@@ -303,6 +343,7 @@ std::string MetricsText(const NodeReport& report) {
   out.Add({{"version", kVersion}}, 1);
   AddCalls(report.shards, out);
   AddHints(report, out);
+  AddStreams(report.shards, out);
   AddRing(report, out);
   AddNode(report, out);
   AddProcess(out);

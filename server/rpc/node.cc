@@ -34,6 +34,7 @@
 #include "server/rpc/router.h"
 #include "server/rpc/run_file.h"
 #include "server/rpc/version.h"
+#include "server/streaming/report.h"
 #include "spdlog/spdlog.h"
 #include "storage/rocksdb/rocksdb_engine.h"
 
@@ -141,6 +142,8 @@ class NodeImpl final : public Node {
   LoopThread::Hooks LoopHooks(int shard);
   void CheckClock();
   void Adopt(RingAdopted ring, std::function<void()> adopted);
+  // Tells control how far all shards are together.
+  void OnTransfers(int shard, const TransferReport& report);
   void OnPeers(PeersChanged peers);
   void OnData(LinkId link, std::vector<DataMessage>&& messages);
   LoadReported Load();
@@ -178,6 +181,8 @@ class NodeImpl final : public Node {
 
   std::atomic<int64_t> clock_asked_{0};
 
+  std::mutex transfers_mutex_;
+  std::vector<TransferReport> transfers_;  // by shard; under transfers_mutex_
   mutable std::mutex links_mutex_;
   std::shared_ptr<const LinkMap> links_;  // under links_mutex_
 
@@ -275,6 +280,8 @@ absl::Status NodeImpl::MakeLoops(const StartedNode& started) {
     options.hint_age_max = config_.hint_age_max;
     options.handoff_bytes_per_second =
         std::max<uint64_t>(1, config_.handoff_rate / config_.shards);
+    options.stream_rate = config_.stream_rate;
+    options.drop_grace = config_.drop_grace;
     options.hedged_reads = config_.hedged_reads;
     randoms_.push_back(std::make_unique<SeededRandom>(RandomFromSystem()));
     auto machine =
@@ -309,6 +316,9 @@ LoopThread::Hooks NodeImpl::LoopHooks(int shard) {
     control_->Post(RingWanted{from});
   };
   hooks.check_clock = [this] { CheckClock(); };
+  hooks.transfers = [this, shard](const TransferReport& report) {
+    OnTransfers(shard, report);
+  };
   hooks.failed = [this](absl::Status status) { Fatal(status); };
   return hooks;
 }
@@ -460,6 +470,14 @@ void NodeImpl::Adopt(RingAdopted ring, std::function<void()> adopted) {
       if (countdown->left.fetch_sub(1) == 1) countdown->adopted();
     });
   }
+}
+
+void NodeImpl::OnTransfers(int shard, const TransferReport& report) {
+  // Summed and posted under one lock, so that control's last is the newest.
+  const std::lock_guard lock(transfers_mutex_);
+  transfers_.resize(loops_.size());
+  transfers_[static_cast<size_t>(shard)] = report;
+  control_->Post(TransfersReported{SumOf(transfers_)});
 }
 
 void NodeImpl::OnPeers(PeersChanged peers) {

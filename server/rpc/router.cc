@@ -76,6 +76,12 @@ int Router::ShardOf(const DataMessage& message) const {
     int operator()(const RangeRequest& m) const {
       return m.from_start ? 0 : ringkv::ShardOf(m.after_token, shards);
     }
+    int operator()(const StreamRequest& m) const {
+      return ringkv::ShardOf(m.from.token, shards);
+    }
+    int operator()(const StreamChunk& m) const {
+      return OfOperation(m.operation);
+    }
     int operator()(const ReadReply& m) const {
       return OfOperation(m.operation);
     }

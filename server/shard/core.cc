@@ -9,6 +9,7 @@
 #include "base/planted.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
+#include "server/streaming/slice.h"
 
 namespace ringkv {
 
@@ -55,6 +56,11 @@ ReadResult ShardCore::ReadNow(Family family, absl::string_view key) const {
     }
     return result;
   }
+  if (family == Family::kData) {
+    for (const auto& [begin, end] : dropped_) {
+      if (key >= begin && key < end) return ReadResult{};
+    }
+  }
   return engine_.Get(family, key, ReadTier::kCached);
 }
 
@@ -79,6 +85,25 @@ void ShardCore::Load(Family family, const std::string& key, LoadCallback done) {
   job.family = family;
   job.begin = key;
   effects_->reads.push_back(std::move(job));
+}
+
+void ShardCore::DropRange(KeyspaceId keyspace, const TokenRange& range) {
+  const std::string begin = DataKey(keyspace, range.first, "");
+  const std::string end = DataKeyAfter(keyspace, range.last);
+  for (auto& [key, value] : overlay_[static_cast<int>(Family::kData)]) {
+    if (key >= begin && key < end) value = std::nullopt;
+  }
+  for (auto it = loads_.lower_bound({Family::kData, begin});
+       it != loads_.end() && it->first < StorageKey{Family::kData, end};) {
+    RINGKV_MARK("load-amid-a-drop-of-its-range");
+    load_jobs_.erase(it->second.job);
+    for (LoadCallback& waiting : it->second.waiting) {
+      dropped_loads_.push_back(std::move(waiting));
+    }
+    it = loads_.erase(it);
+  }
+  dropped_.emplace_back(begin, end);
+  effects_->batch.DeleteRange(Family::kData, begin, end);
 }
 
 void ShardCore::LoadRange(
@@ -126,6 +151,7 @@ void ShardCore::Apply(WriteBatch batch) {
 void ShardCore::WriteRecord(const Keyspace& keyspace, const std::string& key,
                             Token token, const std::optional<OwnRecord>& own,
                             absl::string_view object) {
+  has_written_ = true;
   Write(Family::kData, DataKey(keyspace.id, token, key),
         EncodeStored(own, object));
   if (keyspace.durability == Durability::kSync) {
@@ -168,7 +194,7 @@ void ShardCore::MergeLocal(const Keyspace& keyspace, const std::string& key,
          if (found.outcome == ReadResult::Outcome::kFailed) {
            if (absl::IsDataLoss(found.status)) {
              NoteDamaged(*keyspace, key);
-           } else {
+           } else if (!absl::IsAborted(found.status)) {
              ++stats_.corrupt_reads;
            }
            done(ReplyCode::kFailed, std::string(found.status.message()));
@@ -292,6 +318,10 @@ void ShardCore::SetTimer(const Operation& operation, Instant when) {
   timers_.erase({current, operation.id()});
   current = when;
   if (when != Instant::Infinite()) timers_.insert({when, operation.id()});
+}
+
+void ShardCore::ReportTransfers(const TransferReport& report) {
+  effects_->transfers = report;
 }
 
 void ShardCore::WantRing(NodeNumber from) {

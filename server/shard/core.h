@@ -22,6 +22,7 @@
 #include "base/random.h"
 #include "base/time.h"
 #include "membership/ring/ring.h"
+#include "membership/topology/segments.h"
 #include "server/coordinator/latency.h"
 #include "server/coordinator/outcomes.h"
 #include "server/shard/events.h"
@@ -112,6 +113,9 @@ class ShardCore {
   void Delete(Family family, std::string key);
   // Appends `batch` and makes its writes visible to later loads of this turn.
   void Apply(WriteBatch batch);
+  // Deletes all of a keyspace in `range`. Loads from there that are under way
+  // fail with ABORTED: what they bring is of before.
+  void DropRange(KeyspaceId keyspace, const TokenRange& range);
   // Entries of [begin, end), as the engine has them (without the turn's
   // writes).
   void LoadRange(Family family, std::string begin, std::string end,
@@ -139,6 +143,11 @@ class ShardCore {
   std::vector<std::pair<KeyspaceId, std::string>> TakeDamaged() {
     return std::exchange(damaged_, {});
   }
+  // A record was written since the start.
+  bool has_written() const { return has_written_; }
+  // The epoch of the ring under which, or under later ones, all batches were
+  // made that are not committed yet.
+  RingEpoch committed_epoch() const { return committed_epoch_; }
   // When an answer that shows what this node holds of `key` may leave.
   Release ReleaseOf(const Keyspace& keyspace, absl::string_view key) const;
 
@@ -148,6 +157,8 @@ class ShardCore {
   void Answer(CallId call, ClientAnswer answer, Release release);
   // One timer for each operation; a new one replaces it.
   void SetTimer(const Operation& operation, Instant when);
+  // Tells control how far this shard is, once that is fsynced.
+  void ReportTransfers(const TransferReport& report);
   // A newer ring than ours is out there.
   void WantRing(NodeNumber from);
 
@@ -205,6 +216,12 @@ class ShardCore {
   // The turn's own writes: absent value means deleted.
   absl::flat_hash_map<std::string, std::optional<std::string>>
       overlay_[kFamilies];
+  // Storage keys [first, second) that the turn has deleted before what stands
+  // in the overlay.
+  std::vector<std::pair<std::string, std::string>> dropped_;
+  std::vector<LoadCallback> dropped_loads_;
+  bool has_written_ = false;
+  RingEpoch committed_epoch_ = 0;
   std::map<StorageKey, PendingLoad> loads_;
   std::map<uint64_t, StorageKey> load_jobs_;
   std::map<uint64_t, std::function<void(const absl::StatusOr<RangeResult>&)>>

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "base/time.h"
+#include "membership/control/messages.h"
 #include "membership/control/peers.h"
 #include "membership/ring/ring.h"
 #include "server/messages.h"
@@ -123,6 +125,10 @@ struct Effects {
   std::vector<OutgoingMessage> messages;
   std::vector<OutgoingAnswer> answers;
   std::vector<ReadJob> reads;
+  // Set when this turn has adopted a ring, and when transfers got on: the
+  // newest of each. Both may leave once the turn's batch is fsynced.
+  RingEpoch adopted = 0;
+  std::optional<TransferReport> transfers;
   bool wants_ring = false;  // a peer has a newer epoch: fetch it
   NodeNumber wants_ring_from{};
 };

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/mark.h"
 #include "base/planted.h"
+#include "base/status.h"
 #include "base/token.h"
 #include "server/coordinator/common.h"
 #include "server/coordinator/forward.h"
@@ -18,6 +19,9 @@
 #include "server/replica/rebuild.h"
 #include "server/replica/replica.h"
 #include "server/shard/core.h"
+#include "server/streaming/slice.h"
+#include "server/streaming/source.h"
+#include "server/streaming/streaming.h"
 
 namespace ringkv {
 namespace {
@@ -51,9 +55,13 @@ class Shard::Impl {
   Impl(ShardOptions options, const Engine& engine, Hlc& hlc, Random& random)
       : core_(std::move(options), engine, hlc, random),
         handoff_(core_),
-        rebuilds_(core_) {}
+        rebuilds_(core_),
+        streaming_(core_) {}
 
-  absl::Status Recover() { return core_.hints_.Recover(core_.engine_); }
+  absl::Status Recover() {
+    RETURN_IF_ERROR(core_.hints_.Recover(core_.engine_));
+    return streaming_.Recover(core_.engine_);
+  }
 
   void Step(ShardEvent&& event, Time time, Effects& effects) {
     RINGKV_CHECK(time.now >= core_.time_.now);
@@ -66,6 +74,7 @@ class Shard::Impl {
     core_.effects_ = &effects;
     std::visit([this](auto& e) { On(std::move(e)); }, event);
     DrainLocal();
+    FailDroppedLoads();
     rebuilds_.Start();
     DrainLocal();
     core_.ended_.clear();
@@ -76,6 +85,8 @@ class Shard::Impl {
     for (auto& overlay : core_.overlay_) {
       if (!overlay.empty()) overlay.clear();
     }
+    core_.dropped_.clear();
+    if (core_.has_ring()) core_.committed_epoch_ = core_.ring_->epoch();
     if (!core_.written_this_turn_.empty()) {
       for (uint64_t hash : core_.written_this_turn_) {
         core_.unsynced_[hash] = sequence;
@@ -120,6 +131,7 @@ class Shard::Impl {
   ShardStats Stats() const {
     ShardStats stats = core_.stats_;
     stats.coordinations = core_.operations_.size();
+    stats.stream_ranges_left = streaming_.ranges_left();
     for (const auto& [target, backlog] : core_.hints_.backlogs()) {
       ShardStats::HintBacklog& out = stats.hints[target];
       out.hints = backlog.hints;
@@ -134,6 +146,7 @@ class Shard::Impl {
   void CheckInvariants() const {
     RINGKV_CHECK(core_.ended_.empty());
     RINGKV_CHECK(core_.local_.empty());
+    RINGKV_CHECK(core_.dropped_loads_.empty());
     size_t armed = 0;
     for (const auto& [id, when] : core_.timer_of_) {
       RINGKV_CHECK(core_.operations_.contains(id));
@@ -395,6 +408,8 @@ class Shard::Impl {
       HandleWrite(core_, from, epoch, std::move(*write));
     } else if (auto* range = std::get_if<RangeRequest>(&body)) {
       HandleRange(core_, from, epoch, *range);
+    } else if (auto* stream = std::get_if<StreamRequest>(&body)) {
+      HandleStream(core_, from, *stream);
     } else if (auto* forward = std::get_if<ForwardRequest>(&body)) {
       OnForward(from, *forward);
     } else {
@@ -453,13 +468,18 @@ class Shard::Impl {
   void On(RingAdopted adopted) {
     if (core_.ring_ != nullptr &&
         adopted.ring->epoch() <= core_.ring_->epoch()) {
+      core_.effects_->adopted = core_.ring_->epoch();
       return;
     }
     DropGoneKeyspaces(core_.ring_.get(), *adopted.ring);
     core_.ring_ = std::move(adopted.ring);
     core_.self_ = adopted.self;
+    core_.effects_->adopted = core_.ring_->epoch();
     if (next_tick_ == Instant::Infinite()) next_tick_ = core_.now() + kTick;
+    // Before anybody reads or writes under the new ring.
+    streaming_.Adopt();
     ForEachOperation([](Operation& operation) { operation.OnRing(); });
+    FailDroppedLoads();
     std::deque<MessageArrived> parked;
     parked.swap(parked_);
     for (MessageArrived& message : parked) {
@@ -472,23 +492,30 @@ class Shard::Impl {
   // Deletes this shard's slice of keyspaces that are no more. Their ids never
   // come back.
   void DropGoneKeyspaces(const Ring* before, const Ring& now) {
-    const int shards = core_.options_.shards;
-    const auto slice_begin = [shards](int shard) {
-      return static_cast<Token>(
-          ((static_cast<unsigned __int128>(shard) << 64) + shards - 1) /
-          static_cast<unsigned>(shards));
-    };
+    const TokenRange slice =
+        SliceOf(core_.options_.shard, core_.options_.shards);
     for (uint32_t id = 1; id < ToInt(now.spec().next_keyspace_id); ++id) {
       const KeyspaceId keyspace{id};
       if (now.FindKeyspace(keyspace) != nullptr) continue;
       if (before != nullptr && before->FindKeyspace(keyspace) == nullptr) {
         continue;
       }
-      const int shard = core_.options_.shard;
-      core_.effects_->batch.DeleteRange(
-          Family::kData, DataKey(keyspace, slice_begin(shard), ""),
-          shard + 1 == shards ? DataKey(KeyspaceId{id + 1}, 0, "")
-                              : DataKey(keyspace, slice_begin(shard + 1), ""));
+      core_.DropRange(keyspace, slice);
+    }
+  }
+
+  // Of ranges that were dropped: whoever asked has heard of the ring since.
+  void FailDroppedLoads() {
+    while (!core_.dropped_loads_.empty()) {
+      std::vector<LoadCallback> loads;
+      loads.swap(core_.dropped_loads_);
+      ReadResult gone;
+      gone.outcome = ReadResult::Outcome::kFailed;
+      gone.status = absl::AbortedError("the range was dropped meanwhile");
+      for (const LoadCallback& load : loads) {
+        load(gone);
+        DrainLocal();
+      }
     }
   }
 
@@ -498,6 +525,7 @@ class Shard::Impl {
     core_.checked_ = changed.checked;
     ForEachOperation([](Operation& operation) { operation.OnPeersChanged(); });
     handoff_.Tick();
+    streaming_.Tick();
   }
 
   void On(ReadOnlyChanged changed) { core_.read_only_ = changed.read_only; }
@@ -554,7 +582,7 @@ class Shard::Impl {
     core_.loads_.erase(key);
   }
 
-  void On(BeginTransfers) {}
+  void On(BeginTransfers begin) { streaming_.Begin(begin.operation); }
 
   void On(TimerFired) {
     while (!core_.timers_.empty() &&
@@ -571,6 +599,7 @@ class Shard::Impl {
       next_tick_ = core_.now() + kTick;
       core_.outcomes_.Trim(core_.now());
       handoff_.Tick();
+      streaming_.Tick();
     }
   }
 
@@ -586,6 +615,7 @@ class Shard::Impl {
   ShardCore core_;
   Handoff handoff_;
   Rebuilds rebuilds_;
+  Streaming streaming_;
   bool started_ = false;
   bool draining_ = false;
   bool clock_ok_ = true;

@@ -44,6 +44,11 @@ struct ShardOptions {
   // Reads: ask one more replica when the slowest is past its p95.
   bool hedged_reads = true;
   absl::Duration hedge_after_min = absl::Milliseconds(2);
+  // Bytes a second that this node receives in a topology operation, over all
+  // its shards; 0: no bound.
+  uint64_t stream_rate = 0;
+  // What the node holds no more is deleted so long after the ring has changed.
+  absl::Duration drop_grace = absl::Minutes(1);
   // Operations that this shard coordinates at once; more are refused.
   uint32_t coordinations_max = 20000;
   // Remembered outcomes of puts with a request id.
@@ -65,7 +70,15 @@ struct ShardStats {
   uint64_t corrupt_reads = 0;
   uint64_t copies_rebuilt = 0;     // damaged, and made anew from other replicas
   uint64_t unchecked_refused = 0;  // reads, before peers had checked the disk
+  // Topology operations: what was received and given, pieces that this node
+  // refused, that it was refused, and that arrived damaged.
+  uint64_t stream_keys_in = 0, stream_bytes_in = 0;
+  uint64_t stream_keys_out = 0, stream_bytes_out = 0;
+  uint64_t stream_chunks_refused = 0, stream_refusals = 0,
+           stream_chunks_damaged = 0;
+  uint64_t ranges_wiped = 0, ranges_dropped = 0;
   // Gauges.
+  uint64_t stream_ranges_left = 0;
   uint64_t coordinations = 0;
   struct HintBacklog {
     uint64_t hints = 0, bytes = 0;

@@ -120,6 +120,7 @@ class Drawer {
         for (LocateAnswer::Copy& copy : locate.copies) {
           copy.node = NodeNumber{1 + Small()};
           copy.replica = Coin();
+          copy.pending = Coin();
           copy.status = Status();
           copy.found = Coin();
           copy.tombstone = Coin();
@@ -139,7 +140,7 @@ class Drawer {
   }
 
   DataBody Body() {
-    switch (random_.Uniform(8)) {
+    switch (random_.Uniform(10)) {
       case 0:
         return ReadRequest{random_.Next(), KeyspaceId{1 + Small()},
                            Bytes(1, 100),  Any(ReadKind::kClock),
@@ -169,6 +170,36 @@ class Drawer {
                             Coin(),         Small(),
                             Small(),        Coin(),
                             Span()};
+      case 7: {
+        StreamRequest request{random_.Next(),
+                              random_.Next(),
+                              KeyspaceId{1 + Small()},
+                              Any(StreamKind::kDigests),
+                              {random_.Next(), Bytes(0, 50)},
+                              0,
+                              Small(),
+                              Small()};
+        request.last =
+            request.from.token + random_.Uniform(~request.from.token);
+        return request;
+      }
+      case 8: {
+        StreamChunk chunk;
+        chunk.operation = random_.Next();
+        chunk.code = Any(ReplyCode::kExpired);
+        chunk.kind = Any(StreamKind::kDigests);
+        chunk.from = {random_.Next(), Bytes(0, 50)};
+        chunk.items.resize(Small());
+        for (StreamChunk::Item& item : chunk.items) {
+          item.key = Bytes(1, 50);
+          item.digest = random_.Next();
+          if (chunk.kind == StreamKind::kObjects) item.object = Bytes(1, 200);
+        }
+        chunk.complete = Coin();
+        chunk.next = {random_.Next(), Bytes(0, 50)};
+        chunk.checksum = random_.Next();
+        return chunk;
+      }
       default: {
         RangeReply reply;
         reply.operation = random_.Next();

@@ -138,6 +138,12 @@ MessageNote NoteOf(const DataMessage& message, const Ring& ring) {
           Describe(body.call, note);
         } else if constexpr (std::is_same_v<Body, RangeRequest>) {
           note.text = absl::StrCat("range ", SpaceName(ring, body.keyspace));
+        } else if constexpr (std::is_same_v<Body, StreamRequest>) {
+          note.text = absl::StrCat(
+              "stream ", body.kind == StreamKind::kDigests ? "digests of " : "",
+              SpaceName(ring, body.keyspace), " from ",
+              absl::Hex(body.from.token, absl::kZeroPad16), " to ",
+              absl::Hex(body.last, absl::kZeroPad16));
         } else {
           note.is_reply = true;
           if constexpr (std::is_same_v<Body, WriteReply>) {
@@ -145,6 +151,10 @@ MessageNote NoteOf(const DataMessage& message, const Ring& ring) {
           } else if constexpr (std::is_same_v<Body, ReadReply> ||
                                std::is_same_v<Body, ForwardReply>) {
             note.text = Describe(body);
+          } else if constexpr (std::is_same_v<Body, StreamChunk>) {
+            note.text = absl::StrCat("stream-chunk: ", ReplyCodeText(body.code),
+                                     ", ", body.items.size(), " entries",
+                                     body.complete ? ", complete" : "");
           } else {
             note.text =
                 absl::StrCat("range-reply: ", body.items.size(), " entries");

@@ -11,6 +11,7 @@
 #include "base/token.h"
 #include "server/codec/control_codec.h"
 #include "server/codec/data_codec.h"
+#include "server/streaming/report.h"
 #include "tests/sim/message_note.h"
 
 namespace ringkv::sim {
@@ -22,6 +23,8 @@ constexpr WorldTime kLoadInterval = kSecond;
 constexpr WorldTime kDiskTimeMax = 2 * kSecond;
 // A crash that waits for its point in a turn comes by then in any case.
 constexpr WorldTime kCrashPatience = 50 * kMillisecond;
+// What a node holds no more goes within the run.
+constexpr absl::Duration kDropGrace = absl::Seconds(5);
 // The clock's bound counts as near when it is closer than this.
 constexpr int64_t kBoundNearMillis = 2000;
 
@@ -224,6 +227,7 @@ void Node::Boot() {
             shard.start_id = start_id;
             shard.hint_bytes_max = world_.plan.hint_bytes_max /
                                    static_cast<uint64_t>(plan_.shards);
+            shard.drop_grace = kDropGrace;
             loop.shard = std::make_unique<Shard>(shard, engine_, *process.hlc,
                                                  process.random);
             const absl::Status recovered = loop.shard->Recover();
@@ -371,6 +375,8 @@ int Node::ShardOfMessage(const DataMessage& message) const {
               body.call);
         } else if constexpr (std::is_same_v<T, RangeRequest>) {
           return ShardOf(body.after_token, shards);
+        } else if constexpr (std::is_same_v<T, StreamRequest>) {
+          return ShardOf(body.from.token, shards);
         } else {
           const uint64_t shard = body.operation >> kOperationShardShift;
           return shard < static_cast<uint64_t>(shards) ? static_cast<int>(shard)
@@ -425,9 +431,6 @@ void Node::RunTurn(int shard) {
     }
     if (CrashHere(CrashPoint::kBeforeRun)) return;
     for (const ShardEvent& event : loop.mailbox) {
-      if (const RingAdopted* ring = std::get_if<RingAdopted>(&event)) {
-        loop.adopted = ring->ring->epoch();
-      }
       world_.trace.Mix(event.index());
     }
     world_.trace.Mix(static_cast<uint64_t>(time.now.nanos));
@@ -466,7 +469,6 @@ void Node::CommitTurn(int shard, std::shared_ptr<Released> released) {
   if (loop.turns % static_cast<uint64_t>(world_.check_every) == 0) {
     loop.shard->CheckInvariants();
   }
-  ConfirmEpoch();
   const Hlc& hlc = *process_->hlc;
   const int64_t ahead = HlcMillis(hlc.bound()) -
                         std::max(HlcMillis(hlc.Last()), Now().wall.millis());
@@ -525,6 +527,19 @@ bool Node::Release(Released& released, int shard) {
     return false;
   }
   for (ReadJob& job : released.reads) StartRead(shard, std::move(job));
+  Loop& loop = process_->loops[static_cast<size_t>(shard)];
+  if (released.adopted != 0) {
+    loop.adopted = released.adopted;
+    ConfirmEpoch();
+  }
+  if (released.transfers.has_value()) {
+    loop.transfers = *released.transfers;
+    std::vector<TransferReport> transfers;
+    for (const Loop& each : process_->loops) {
+      transfers.push_back(each.transfers);
+    }
+    PostControl(TransfersReported{SumOf(transfers)});
+  }
   if (released.wants_ring) {
     PostControl(RingWanted{released.wants_ring_from});
   }
@@ -892,10 +907,7 @@ void Node::ConfirmEpoch() {
   Process& process = *process_;
   if (process.epoch_confirmed == process.epoch_offered) return;
   for (const Loop& loop : process.loops) {
-    if (loop.adopted != process.epoch_offered || loop.committing ||
-        loop.loop->stalled()) {
-      return;
-    }
+    if (loop.adopted != process.epoch_offered) return;
   }
   process.epoch_confirmed = process.epoch_offered;
   PostControl(EpochAdopted{process.epoch_confirmed});

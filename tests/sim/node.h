@@ -169,7 +169,8 @@ class Node {
     bool turn_due = false;
     bool committing = false;
     WorldTime timer_at = kForever;
-    RingEpoch adopted = 0;  // of the last ring stepped over
+    RingEpoch adopted = 0;  // and fsynced
+    TransferReport transfers;
     uint64_t turns = 0;
   };
   struct Process {

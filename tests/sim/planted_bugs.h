@@ -60,6 +60,21 @@ inline constexpr PlantedBug kPlantedTopologyBugs[] = {
     {"joiner-votes", "nodes that still join count as voters"},
     {"departed-comes-back",
      "a node that left the ring is neither refused nor told"},
+    {"one-set-is-enough",
+     "a put is acknowledged by W of the replicas before a topology change "
+     "alone"},
+    {"strict-write-back-old-set-only",
+     "a strict read looks at one of the two sets that writes go to"},
+    {"hints-stay-with-old-owner",
+     "a hint for a node that loses the key goes to it and nobody else"},
+    {"left-over-not-wiped",
+     "a range that a node gains keeps what was left there from before"},
+    {"progress-kept-over-abort",
+     "a transfer goes on from where an aborted operation came to"},
+    {"stream-before-adoption",
+     "ranges are streamed while writes may still go to the old set alone"},
+    {"cleanup-while-pending",
+     "a node deletes what it is about to hold, or still holds"},
 };
 
 }  // namespace ringkv::sim

@@ -21,6 +21,7 @@
 #include "membership/ring/ring.h"
 #include "server/loop/turn_loop.h"
 #include "server/shard/shard.h"
+#include "server/streaming/report.h"
 #include "storage/hints/hint_store.h"
 #include "storage/memory_engine.h"
 #include "storage/version/object.h"
@@ -78,7 +79,36 @@ class ShardCluster {
     return ring_->spec().keyspaces[index];
   }
   MemoryEngine& engine(NodeNumber node) { return *nodes_[node].engine; }
-  Shard& shard(NodeNumber node) { return *nodes_[node].shard; }
+  Shard& shard(NodeNumber node, int shard = 0) {
+    return *nodes_[node].loops[shard]->shard;
+  }
+  int shards(NodeNumber node) { return nodes_[node].shards; }
+  // From its next start on.
+  void SetShards(NodeNumber node, int shards) { nodes_[node].shards = shards; }
+  uint64_t Sum(NodeNumber node, uint64_t ShardStats::*counter) {
+    uint64_t sum = 0;
+    for (auto& loop : nodes_[node].loops) sum += loop->shard->Stats().*counter;
+    return sum;
+  }
+  // The newest that its shards have reported, summed.
+  TransferReport Transfers(NodeNumber node) {
+    std::vector<TransferReport> reports;
+    for (auto& loop : nodes_[node].loops) reports.push_back(loop->transfers);
+    return SumOf(reports);
+  }
+  // The epoch that all its shards have adopted, durably.
+  RingEpoch Adopted(NodeNumber node) {
+    RingEpoch least = ~RingEpoch{0};
+    for (auto& loop : nodes_[node].loops) {
+      least = std::min(least, loop->adopted);
+    }
+    return least;
+  }
+  void Post(NodeNumber node, const ShardEvent& event) {
+    for (auto& loop : nodes_[node].loops) loop->inbox.push_back(event);
+  }
+  // Drops what waits for it, and it until it is started anew.
+  void Stop(NodeNumber node) { nodes_[node].loops.clear(); }
 
   std::vector<NodeNumber> Replicas(const std::string& key, int keyspace = 0) {
     const auto list =
@@ -110,9 +140,7 @@ class ShardCluster {
       StartNode(member.number);
     }
   }
-  void Adopt(NodeNumber node) {
-    nodes_[node].inbox.push_back(RingAdopted{ring_, node});
-  }
+  void Adopt(NodeNumber node) { Post(node, RingAdopted{ring_, node}); }
   // The same for all members, and all that it brings with it at once.
   void AdoptAll(const RingSpec& spec) {
     SetRing(spec);
@@ -151,13 +179,14 @@ class ShardCluster {
     arrived.id = next_call_++;
     arrived.call = std::move(call);
     arrived.deadline = now_ + timeout;
-    nodes_[node].inbox.push_back(arrived);
+    const std::string key = KeyOfCall(arrived.call);
+    InboxOf(node, TokenOf(key)).push_back(arrived);
     return arrived.id;
   }
 
   // Something that a node is told by itself.
   void Tell(NodeNumber node, ShardEvent event) {
-    nodes_[node].inbox.push_back(std::move(event));
+    Post(node, event);
   }
 
   // Flips a bit of what `node` has stored of `key`.
@@ -168,7 +197,7 @@ class ShardCluster {
 
   // As if `from` had sent it.
   void Inject(NodeNumber from, NodeNumber to, DataMessage message) {
-    nodes_[to].inbox.push_back(MessageArrived{from, std::move(message)});
+    Deliver(from, to, std::move(message));
   }
 
   // Turns, until nothing moves without time.
@@ -176,10 +205,11 @@ class ShardCluster {
     for (bool moved = true; moved;) {
       moved = false;
       for (auto& [number, node] : nodes_) {
-        if (node.shard == nullptr) continue;
-        if (node.inbox.empty()) continue;
-        moved = true;
-        Turn(number);
+        for (size_t i = 0; i < node.loops.size(); ++i) {
+          if (node.loops[i]->inbox.empty()) continue;
+          moved = true;
+          Turn(number, *node.loops[i]);
+        }
       }
       std::deque<std::pair<NodeNumber, OutgoingMessage>> wire;
       wire.swap(wire_);
@@ -187,8 +217,7 @@ class ShardCluster {
         if (drop && drop(from, message)) continue;
         if (Lost(from) || Lost(message.to)) continue;
         moved = true;
-        nodes_[message.to].inbox.push_back(
-            MessageArrived{from, std::move(message.message)});
+        Deliver(from, message.to, std::move(message.message));
       }
     }
   }
@@ -200,13 +229,17 @@ class ShardCluster {
     while (true) {
       Instant next = end;
       for (auto& [number, node] : nodes_) {
-        if (node.shard) next = std::min(next, node.shard->NextTimer());
+        for (auto& loop : node.loops) {
+          next = std::min(next, loop->shard->NextTimer());
+        }
       }
       wall_.micros += absl::ToInt64Microseconds(next - now_);
       now_ = std::max(now_, next);
       for (auto& [number, node] : nodes_) {
-        if (node.shard && node.shard->NextTimer() <= now_) {
-          node.inbox.push_back(TimerFired{});
+        for (auto& loop : node.loops) {
+          if (loop->shard->NextTimer() <= now_) {
+            loop->inbox.push_back(TimerFired{});
+          }
         }
       }
       Settle();
@@ -264,15 +297,64 @@ class ShardCluster {
   bool hold_syncs = false;
 
  private:
-  struct Node {
-    std::unique_ptr<MemoryEngine> engine;
-    std::unique_ptr<Hlc> hlc;
+  struct Loop {
     std::unique_ptr<SeededRandom> random;
     std::unique_ptr<Shard> shard;
     std::unique_ptr<TurnLoop> loop;
     std::vector<ShardEvent> inbox;
+    TransferReport transfers;
+    RingEpoch adopted = 0;
+  };
+  struct Node {
+    std::unique_ptr<MemoryEngine> engine;
+    std::unique_ptr<Hlc> hlc;
+    int shards = 1;
+    std::vector<std::unique_ptr<Loop>> loops;
     uint64_t start_id = 0;
   };
+
+  static std::string KeyOfCall(const ClientCall& call) {
+    return std::visit(
+        [](const auto& c) -> std::string {
+          using C = std::decay_t<decltype(c)>;
+          if constexpr (std::is_same_v<C, ScanCall>) {
+            return "";
+          } else {
+            return c.key;
+          }
+        },
+        call);
+  }
+
+  std::vector<ShardEvent>& InboxOf(NodeNumber node, Token token) {
+    return nodes_[node].loops[ShardOf(token, nodes_[node].shards)]->inbox;
+  }
+
+  void Deliver(NodeNumber from, NodeNumber to, DataMessage message) {
+    Node& node = nodes_[to];
+    if (node.loops.empty()) return;
+    size_t shard = std::visit(
+        [&](const auto& body) -> size_t {
+          using B = std::decay_t<decltype(body)>;
+          const int shards = node.shards;
+          if constexpr (std::is_same_v<B, ReadRequest> ||
+                        std::is_same_v<B, WriteRequest>) {
+            return ShardOf(TokenOf(body.key), shards);
+          } else if constexpr (std::is_same_v<B, ForwardRequest>) {
+            return ShardOf(TokenOf(KeyOfCall(body.call)), shards);
+          } else if constexpr (std::is_same_v<B, RangeRequest>) {
+            return ShardOf(body.after_token, shards);
+          } else if constexpr (std::is_same_v<B, StreamRequest>) {
+            return ShardOf(body.from.token, shards);
+          } else {
+            return body.operation >> kOperationShardShift;
+          }
+        },
+        message.body);
+    if (shard >= node.loops.size()) shard = 0;
+    node.loops[shard]->inbox.push_back(
+        MessageArrived{from, std::move(message)});
+  }
 
   bool Lost(NodeNumber node) const {
     return !up_.contains(node) || cut_.contains(node);
@@ -280,20 +362,23 @@ class ShardCluster {
 
   void StartNode(NodeNumber number) {
     Node& node = nodes_[number];
-    node.loop.reset();
-    node.shard.reset();
-    node.inbox.clear();
+    node.loops.clear();
     node.start_id = ++starts_ * 1000 + ToInt(number);
     node.hlc = std::make_unique<Hlc>(kNeverHlc);
     node.hlc->RaiseBound(HlcTimestamp{~uint64_t{0} >> 1});
-    node.random = std::make_unique<SeededRandom>(node.start_id);
     ShardOptions options = options_;
     options.start_id = node.start_id;
-    node.shard =
-        std::make_unique<Shard>(options, *node.engine, *node.hlc, *node.random);
-    RINGKV_CHECK(node.shard->Recover().ok());
-    node.loop = std::make_unique<TurnLoop>(*node.shard, *node.engine);
-    node.inbox.push_back(RingAdopted{ring_, number});
+    options.shards = node.shards;
+    for (int i = 0; i < node.shards; ++i) {
+      Loop& loop = *node.loops.emplace_back(std::make_unique<Loop>());
+      options.shard = i;
+      loop.random = std::make_unique<SeededRandom>(node.start_id + i);
+      loop.shard = std::make_unique<Shard>(options, *node.engine, *node.hlc,
+                                           *loop.random);
+      RINGKV_CHECK(loop.shard->Recover().ok());
+      loop.loop = std::make_unique<TurnLoop>(*loop.shard, *node.engine);
+      loop.inbox.push_back(RingAdopted{ring_, number});
+    }
     TellPeers();
   }
 
@@ -304,20 +389,22 @@ class ShardCluster {
         (*view)[other].alive = up_.contains(other) && up_.contains(number);
         (*view)[other].start_id = state.start_id;
       }
-      node.inbox.push_back(PeersChanged{std::move(view)});
+      Post(number, PeersChanged{std::move(view)});
     }
   }
 
-  void Turn(NodeNumber number) {
+  void Turn(NodeNumber number, Loop& loop) {
     Node& node = nodes_[number];
     Released released;
-    RINGKV_CHECK(node.loop->Turn(node.inbox, Time{now_, wall_}, released).ok());
+    RINGKV_CHECK(loop.loop->Turn(loop.inbox, Time{now_, wall_}, released).ok());
     if (released.wants_sync && !hold_syncs) {
       auto sequence = node.engine->Sync();
       RINGKV_CHECK(sequence.ok());
-      node.loop->Synced(*sequence, released);
+      loop.loop->Synced(*sequence, released);
     }
-    node.shard->CheckInvariants();
+    loop.shard->CheckInvariants();
+    if (released.adopted != 0) loop.adopted = released.adopted;
+    if (released.transfers.has_value()) loop.transfers = *released.transfers;
     if (released.wants_ring) Adopt(number);
     for (OutgoingMessage& message : released.messages) {
       wire_.emplace_back(number, std::move(message));
@@ -335,7 +422,7 @@ class ShardCluster {
       } else {
         done.result = node.engine->Get(job.family, job.begin, ReadTier::kAll);
       }
-      node.inbox.push_back(std::move(done));
+      loop.inbox.push_back(std::move(done));
     }
   }
 
