@@ -366,6 +366,7 @@ int Locate(Session& session, const LocateArguments& arguments) {
       one["node_number"] = copy.node_number();
       AddBytes("name", copy.name(), one);
       one["replica"] = copy.replica();
+      one["pending"] = copy.pending();
       one["answered"] = copy.answered();
       if (!copy.error().empty()) AddBytes("error", copy.error(), one);
       one["found"] = copy.found();
@@ -390,7 +391,9 @@ int Locate(Session& session, const LocateArguments& arguments) {
   Table table({"NODE", "ROLE", "HOLDS", ">SIBLINGS", ">BYTES", "DIGEST",
                "NEWEST WRITE"});
   for (const v1::LocatedCopy& copy : response.copies()) {
-    std::string role = copy.replica() ? "replica" : "stand-in";
+    std::string role = copy.replica()   ? "replica"
+                       : copy.pending() ? "pending replica"
+                                        : "stand-in";
     if (copy.hint_for_size() > 0) {
       absl::StrAppend(&role, " for ");
       for (int i = 0; i < copy.hint_for_size(); ++i) {
@@ -404,7 +407,8 @@ int Locate(Session& session, const LocateArguments& arguments) {
       table.Row({name, role, absl::StrCat("? ", Printable(copy.error())), "",
                  "", "", ""});
     } else if (!copy.found()) {
-      table.Row({name, role, "nothing", "", "", "", ""});
+      table.Row({name, role, copy.pending() ? "not read yet" : "nothing", "",
+                 "", "", ""});
     } else {
       table.Row({name, role, copy.tombstone() ? "tombstone" : "value",
                  absl::StrCat(copy.siblings()), FormatBytes(copy.bytes()),

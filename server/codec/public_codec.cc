@@ -277,6 +277,7 @@ absl::Status AnswerToProto(ClientAnswer&& answer, v1::LocateResponse& out) {
     v1::LocatedCopy& to = *out.add_copies();
     to.set_node_number(ToInt(copy.node));
     to.set_replica(copy.replica);
+    to.set_pending(copy.pending);
     to.set_answered(copy.status.ok());
     if (!copy.status.ok()) {
       to.set_error(
