@@ -118,9 +118,10 @@ void Control::Impl::Depart(const Ring& ring) {
       absl::StrCat(WhyExpelled(ring),
                    ". This node stops; to add the machine again, start it with "
                    "an empty data directory and join it as a new node");
-  const Member* const member = ring.FindMember(id_);
-  if (member != nullptr && member->number == number_) {
-    // May be aborted yet: then the disk is as good as before.
+  if (ring.FindMember(id_) != nullptr) {
+    // Taken for dead, which may be aborted yet: then the disk is as good as
+    // before. Or its join was aborted and it joins anew meanwhile: under that
+    // number this disk must not start.
     return Stop(std::move(message));
   }
   // Also a start that reaches nobody finds that its number is gone.

@@ -715,6 +715,15 @@ bool Ring::IsJoining(NodeNumber node) const {
                             node);
 }
 
+bool Ring::IsLeaving(NodeNumber node) const {
+  if (!spec_.operation.has_value()) return false;
+  const TopologyOperation& operation = *spec_.operation;
+  return operation.kind == TopologyKind::kDecommission &&
+         operation.phase == TopologyPhase::kSwitch &&
+         std::binary_search(operation.nodes.begin(), operation.nodes.end(),
+                            node);
+}
+
 size_t Ring::MemoryBytes() const {
   size_t bytes = (other_ == nullptr ? 0 : other_->MemoryBytes()) +
                  sizeof(*this) + VectorBytes(spec_.members) +

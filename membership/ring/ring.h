@@ -221,6 +221,9 @@ class Ring {
   bool IsHolder(const Keyspace& keyspace, Token token, NodeNumber node) const;
   // A member that comes with the running operation; it has no vote.
   bool IsJoining(NodeNumber node) const;
+  // A member that leaves as soon as it has delivered the hints that it holds:
+  // it takes no new ones.
+  bool IsLeaving(NodeNumber node) const;
 
   // Bytes that this ring occupies.
   size_t MemoryBytes() const;

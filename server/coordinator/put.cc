@@ -302,9 +302,9 @@ void PutCoordinator::SendTo(NodeNumber node) {
 
 bool PutCoordinator::IsStandInCandidate(NodeNumber node) const {
   // A node that is joining goes for good if the join is aborted, with its
-  // hints.
+  // hints; one that is leaving goes once it has delivered those that it holds.
   return core_.IsAlive(node) && !replicas_.contains(node) &&
-         !ring_->IsJoining(node);
+         !ring_->IsJoining(node) && !ring_->IsLeaving(node);
 }
 
 void PutCoordinator::AssignStandIns() {

@@ -263,6 +263,14 @@ void ShardCore::StoreHint(const Keyspace& keyspace, const std::string& key,
        [this, id = keyspace.id, token, key, object = std::move(object),
         targets = std::move(targets),
         done = std::move(done)](const ReadResult& found) {
+         // Judged now: a ring may have been adopted while the record was read,
+         // and from then on this node may be taken to hold no hints.
+         if (ring_->IsLeaving(self_)) {
+           RINGKV_MARK("hint-refused-by-leaver");
+           ++stats_.hints_refused;
+           done(ReplyCode::kOverloaded, "this node leaves the ring");
+           return;
+         }
          WriteBatch batch;
          const absl::Status status = hints_.Add(
              batch, found, id, token, key, object, targets, wall().millis());

@@ -376,6 +376,47 @@ TEST(JointQuorumTest, AHintForANodeThatHasLeftGoesToThePresentReplicas) {
   }
 }
 
+TEST(JointQuorumTest, ANodeThatLeavesTakesNoHintsAfterTheSwitch) {
+  // It is waited for only until the hints that it holds are delivered.
+  ShardCluster cluster(4);
+  const RingSpec start = WithoutNode(cluster, 4);
+  cluster.AdoptAll(start);
+  std::string key;
+  NodeNumber target{};
+  for (int i = 0; key.empty(); ++i) {
+    // Of its replicas in either set, the leaver is none.
+    const std::string tried = "key" + std::to_string(i);
+    if (!cluster.ring().IsHolder(cluster.keyspace(), TokenOf(tried), N(4))) {
+      key = tried;
+      target = cluster.Replicas(tried)[2];
+    }
+  }
+  const NodeNumber coordinator = cluster.Replicas(key)[0];
+  cluster.SetUp(target, false);
+  ASSERT_TRUE(cluster.Ask(coordinator, Blind(key, "v")).status.ok());
+  cluster.Advance(absl::Seconds(1));
+  EXPECT_TRUE(cluster.Hint(N(4), key).has_value());
+  cluster.SetUp(target, true);
+  cluster.Advance(absl::Seconds(30));
+  ASSERT_FALSE(cluster.Hint(N(4), key).has_value());
+
+  cluster.AdoptAll(SwitchOperation(start));
+  cluster.SetUp(target, false);
+  ASSERT_TRUE(cluster.Ask(coordinator, Blind(key, "w")).status.ok());
+  cluster.Advance(absl::Seconds(1));
+  EXPECT_FALSE(cluster.Hint(N(4), key).has_value());
+  // One that was chosen under an older ring is refused.
+  WriteRequest late;
+  late.operation = 77;
+  late.keyspace = cluster.keyspace().id;
+  late.key = key;
+  late.object = *cluster.Stored(coordinator, key);
+  late.hint_for = {target};
+  cluster.Inject(coordinator, N(4), {cluster.ring().epoch(), late});
+  cluster.Advance(absl::Seconds(1));
+  EXPECT_FALSE(cluster.Hint(N(4), key).has_value());
+}
+
 TEST(JointQuorumTest, LocateShowsPendingReplicas) {
   ShardCluster cluster(3);
   cluster.AdoptAll(WithJoiner(cluster));
