@@ -19,7 +19,7 @@ class Load:
         self.acknowledged = {}
         self.failed = {}
         self.stop = threading.Event()
-        self.threads = [threading.Thread(target=self._write, args=(i,))
+        self.threads = [threading.Thread(target=self._write, args=(i,), daemon=True)
                         for i in range(threads)]
         for thread in self.threads:
             thread.start()
@@ -76,6 +76,12 @@ class TopologyTest(harness.TestCase):
                                     endpoint=node.client_address, seconds=seconds)
         self.assertEqual("done", result["state"])
         return result
+
+    def wait_knows_the_dead(self, node, *operation):
+        harness.wait_until(
+            lambda: not any("would be refused" in warning for warning in harness.kvctl_json(
+                "plan", *operation, endpoint=node.client_address)["warnings"]),
+            30, f"{node.name} to take {operation} for possible")
 
     def members(self, node):
         status = node.admin.Status(admin_pb2.StatusRequest(), timeout=10,
@@ -157,6 +163,8 @@ class TopologyTest(harness.TestCase):
         harness.wait_states(cluster[0], admin_pb2.NODE_STATE_DOWN, [4])
         harness.wait_states(cluster[1], admin_pb2.NODE_STATE_DOWN, [4])
         harness.wait_states(cluster[2], admin_pb2.NODE_STATE_DOWN, [4])
+        # A node that has just started does not know who is dead.
+        self.wait_knows_the_dead(cluster[0], "remove-dead", "n4")
         self.operate(cluster[0], "remove-dead", "n4")
         self.assertEqual(["n1", "n2", "n3"], self.members(cluster[1]))
         load.wait_for(100)
