@@ -83,16 +83,13 @@ class CrashTest(harness.TestCase):
             harness.wait_states(node, admin_pb2.NODE_STATE_ALIVE, everyone)
             harness.wait_hints_delivered(node)
         if unread:
-            self.assertEqual([], harness.replica_differences(cluster[0], acknowledged))
+            harness.wait_replicas_equal(cluster[0], acknowledged)
         lost = [key for key, value in acknowledged.items()
                 if values(get(cluster[1], key)) != [value]]
         self.assertEqual([], lost)
         for key in acknowledged:
             get(cluster[1], key, r=3)
-        harness.wait_until(
-            lambda: not harness.replica_differences(cluster[0], acknowledged), 30,
-            lambda: "equal replicas, not "
-            f"{harness.replica_differences(cluster[0], acknowledged)}")
+        harness.wait_replicas_equal(cluster[0], acknowledged)
 
     def test_kill_under_load_loses_no_acknowledged_write(self):
         cluster = self.cluster(3)

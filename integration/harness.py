@@ -405,6 +405,13 @@ def replica_differences(node, keys):
     return different
 
 
+def wait_replicas_equal(node, keys, seconds=60):
+    """Waits until all replicas of the keys are equal, without reading any. Counts of
+    hints are reports, up to a second old: they can say 0 before the first is stored."""
+    wait_until(lambda: not replica_differences(node, keys), seconds,
+               lambda: f"equal replicas, not {replica_differences(node, keys)}")
+
+
 def values(answer):
     return sorted(sibling.value for sibling in answer.siblings)
 

@@ -140,7 +140,7 @@ class PartitionTest(harness.TestCase):
         self.network.heal()
         self.wait_healed()
 
-        self.assertEqual([], harness.replica_differences(one_left, sorted(acknowledged)))
+        harness.wait_replicas_equal(one_left, sorted(acknowledged))
         for copy in harness.locate(one_right, b"shared 0").copies:
             self.assertTrue(copy.replica, f"hints are gone: {copy}")
         self.assertEqual([], self.missing_values(acknowledged, before, one_left))
@@ -205,8 +205,7 @@ class PartitionTest(harness.TestCase):
         for node in others:
             harness.wait_states(node, admin_pb2.NODE_STATE_ALIVE, [away], seconds=10)
         harness.wait_hints_delivered(others[0])
-        self.assertEqual([], harness.replica_differences(
-            others[0], [b"drop %d" % i for i in range(200)]))
+        harness.wait_replicas_equal(others[0], [b"drop %d" % i for i in range(200)])
 
 
 if __name__ == "__main__":
