@@ -180,6 +180,7 @@ class TopologyTest(harness.TestCase):
             harness.wait_states(node, admin_pb2.NODE_STATE_DOWN, [3])
         cluster.nodes = cluster.nodes[:2]
         new = self.standby(cluster, "n5", "r1")
+        self.wait_knows_the_dead(cluster[1], "replace", "n3", "n5")
         self.operate(cluster[1], "replace", "n3", "n5")
         self.assertEqual(["n1", "n2", "n5"], self.members(cluster[0]))
         load.nodes.append(new)

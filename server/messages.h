@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "base/hlc.h"
 #include "base/ids.h"
+#include "base/time.h"
 
 namespace ringkv {
 
@@ -208,6 +209,10 @@ struct ForwardRequest {
   uint64_t start_id = 0;  // of the run of the receiver that may serve; 0: any
   ClientCall call;
   absl::Duration remaining;
+  // By the sender's calendar. A receiver that was frozen, or a stream that was,
+  // would else serve a call long after its caller gave up, and bring back what
+  // was replaced since.
+  WallTime sent;
   bool operator==(const ForwardRequest&) const = default;
 };
 

@@ -482,6 +482,7 @@ void BodyToProto(ForwardRequest&& body, pb::DataMessage& out) {
   std::visit([&call](auto& from) { ToProto(std::move(from), call); },
              body.call);
   to.set_remaining_us(ToMicros(body.remaining, kDeadlineMax));
+  to.set_sent_us(body.sent.micros);
 }
 
 absl::StatusOr<DataBody> BodyFromProto(pb::ForwardRequest&& in) {
@@ -490,6 +491,12 @@ absl::StatusOr<DataBody> BodyFromProto(pb::ForwardRequest&& in) {
   body.start_id = in.start_id();
   ASSIGN_OR_RETURN(body.call, FromProto(std::move(*in.mutable_call())));
   body.remaining = FromMicros(in.remaining_us(), kDeadlineMax);
+  // Differences of calendars must not overflow.
+  if (in.sent_us() < 0 || in.sent_us() > int64_t{1} << 60) {
+    return Invalid("forward_request.sent_us",
+                   absl::StrCat(in.sent_us(), " is no calendar's time"));
+  }
+  body.sent = WallTime{in.sent_us()};
   return body;
 }
 

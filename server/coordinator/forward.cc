@@ -63,6 +63,7 @@ bool ForwardCoordinator::HandOn() {
         only_ == kNoNode ? core_.PeerOf(node).start_id : only_start_id_;
     forward.call = request_;
     forward.remaining = AnswerBy(started_, deadline_) - core_.now();
+    forward.sent = core_.wall();
     if (auto* put = std::get_if<PutCall>(&request_);
         put != nullptr && !put->request.id.empty()) {
       // A repeat has to find the node that may have minted its dot.

@@ -444,7 +444,9 @@ class Shard::Impl {
                core_.operations_.size() >= core_.options_.coordinations_max) {
       RINGKV_MARK("forward-refused");
       refusal.code = ReplyCode::kOverloaded;
-    } else if (forward.remaining <= absl::ZeroDuration()) {
+    } else if (forward.remaining <= absl::ZeroDuration() ||
+               absl::Microseconds(core_.wall().micros - forward.sent.micros) >
+                   forward.remaining + core_.options_.max_clock_drift) {
       ++core_.stats_.expired_dropped;
       RINGKV_MARK("forward-expired-on-arrival");
       refusal.code = ReplyCode::kExpired;

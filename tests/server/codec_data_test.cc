@@ -160,7 +160,9 @@ class Drawer {
       case 3:
         return WriteReply{random_.Next(), Any(ReplyCode::kUnchecked), Name()};
       case 4:
-        return ForwardRequest{random_.Next(), random_.Next(), Call(), Span()};
+        return ForwardRequest{
+            random_.Next(), random_.Next(), Call(), Span(),
+            WallTime{static_cast<int64_t>(random_.Uniform(uint64_t{1} << 60))}};
       case 5:
         return ForwardReply{random_.Next(), Any(ReplyCode::kUnchecked),
                             Answer()};

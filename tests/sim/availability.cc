@@ -13,6 +13,8 @@ namespace {
 // By then nodes that live have found each other again, and those that do not
 // are known to be down.
 constexpr WorldTime kSettled = 20 * kSecond;
+// Bounds of hints that no run reaches.
+constexpr uint64_t kHintBytesForAll = uint64_t{1} << 30;
 // An operation with less time than this may fail for being slow.
 constexpr WorldTime kPatience = 1500 * kMillisecond;
 
@@ -100,6 +102,8 @@ void CheckAvailability(const Connectivity& connectivity, const Ring& ring,
       plan.network.held_share == 0 &&
       (plan.network.slow_share == 0 ||
        plan.network.slow_mean <= 50 * kMillisecond);
+  // A stand-in may refuse a hint for which it has no room.
+  const bool room_for_hints = plan.hint_bytes_max >= kHintBytesForAll;
   for (const Recorded& record : recorded) {
     const Operation& operation = record.operation;
     if (record.attempts != 1 || operation.kind == OperationKind::kScan) {
@@ -166,8 +170,9 @@ void CheckAvailability(const Connectivity& connectivity, const Ring& ring,
         !operation.strict ? 0
         : is_write        ? ring.EffectiveR(keyspace)
                    : ring.EffectiveN(keyspace) - ring.EffectiveR(keyspace) + 1;
-    const uint32_t available =
-        count(operation.strict || !is_write ? group & replicas : group);
+    const uint32_t available = count(
+        operation.strict || !is_write || !room_for_hints ? group & replicas
+                                                         : group);
     if (available >= std::max(needed, must_read)) {
       complain("P4",
                absl::StrCat(name(), " failed though ", available,
