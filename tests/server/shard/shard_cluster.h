@@ -185,9 +185,7 @@ class ShardCluster {
   }
 
   // Something that a node is told by itself.
-  void Tell(NodeNumber node, ShardEvent event) {
-    Post(node, event);
-  }
+  void Tell(NodeNumber node, ShardEvent event) { Post(node, event); }
 
   // Flips a bit of what `node` has stored of `key`.
   void Damage(NodeNumber node, const std::string& key) {
