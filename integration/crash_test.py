@@ -3,10 +3,6 @@
 import json
 import random
 import subprocess
-import threading
-import unittest
-
-import grpc
 
 import harness
 from harness import get, put, values
@@ -26,46 +22,6 @@ class SteadyLoad:
     def finish(self):
         output, _ = self.process.communicate(timeout=60)
         return json.loads(output)
-
-
-class Writers:
-    """Threads that put new keys through any of the nodes and keep what was acknowledged."""
-
-    def __init__(self, nodes, threads=4):
-        self.nodes = list(nodes)
-        self.acknowledged = {}
-        self.attempts = 0
-        self.stop = threading.Event()
-        self.threads = [threading.Thread(target=self._write, args=(i,))
-                        for i in range(threads)]
-        for thread in self.threads:
-            thread.start()
-
-    def _write(self, number):
-        chance = random.Random(number)
-        i = 0
-        while not self.stop.is_set():
-            i += 1
-            self.attempts += 1
-            key = b"crash %d %d" % (number, i)
-            try:
-                put(chance.choice(self.nodes), key, key, timeout=3)
-                self.acknowledged[key] = key
-            except grpc.RpcError:
-                pass  # failed or unknown: nothing was promised
-
-    def wait_for(self, more):
-        """Until `more` further writes were acknowledged."""
-        target = len(self.acknowledged) + more
-        harness.wait_until(lambda: len(self.acknowledged) >= target, 60,
-                           lambda: f"{more} more writes ({len(self.acknowledged)} of "
-                           f"{self.attempts} so far)")
-
-    def finish(self):
-        self.stop.set()
-        for thread in self.threads:
-            thread.join(30)
-        return self.acknowledged
 
 
 class CrashTest(harness.TestCase):
@@ -94,7 +50,7 @@ class CrashTest(harness.TestCase):
     def test_kill_under_load_loses_no_acknowledged_write(self):
         cluster = self.cluster(3)
         chance = random.Random(5)
-        writers = Writers(cluster)
+        writers = harness.Writers(cluster)
         try:
             for _ in range(6):
                 writers.wait_for(150)
@@ -110,7 +66,7 @@ class CrashTest(harness.TestCase):
     def test_kill_of_all_nodes_at_once_loses_no_acknowledged_write(self):
         cluster = self.cluster(3)
         for _ in range(3):
-            writers = Writers(cluster)
+            writers = harness.Writers(cluster)
             try:
                 writers.wait_for(300)
                 for node in cluster:
@@ -126,7 +82,7 @@ class CrashTest(harness.TestCase):
     def test_hints_survive_a_kill_of_their_holder(self):
         cluster = self.cluster(4, racks=2)
         cluster[3].kill()
-        writers = Writers(cluster)
+        writers = harness.Writers(cluster)
         writers.wait_for(300)
         acknowledged = writers.finish()
         away = next(n.node_number for n in cluster[0].admin.Status(
@@ -172,7 +128,7 @@ class CrashTest(harness.TestCase):
     def test_frozen_node_costs_no_call_more_than_its_deadline(self):
         cluster = self.cluster(3)
         load = SteadyLoad(cluster.endpoints, deadline_ms=200)
-        writers = Writers(cluster.nodes[:2], threads=1)
+        writers = harness.Writers(cluster.nodes[:2], threads=1)
         writers.wait_for(100)
         cluster[2].freeze()
         try:

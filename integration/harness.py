@@ -394,6 +394,46 @@ def wait_states(node, state, numbers, seconds=30):
                f"{node.admin.Status(admin_pb2.StatusRequest())}")
 
 
+class Writers:
+    """Threads that put new keys through any of the nodes and keep what was acknowledged."""
+
+    def __init__(self, nodes, threads=4, timeout=3):
+        self.nodes = list(nodes)
+        self.timeout = timeout
+        self.acknowledged = {}
+        self.failed = {}  # or unknown: nothing was promised
+        self.stop = threading.Event()
+        self.threads = [threading.Thread(target=self._write, args=(i,), daemon=True)
+                        for i in range(threads)]
+        for thread in self.threads:
+            thread.start()
+
+    def _write(self, number):
+        chance = random.Random(number)
+        i = 0
+        while not self.stop.is_set():
+            i += 1
+            key = b"writer %d %d" % (number, i)
+            try:
+                put(chance.choice(self.nodes), key, key * 10, timeout=self.timeout)
+                self.acknowledged[key] = key * 10
+            except grpc.RpcError as error:
+                self.failed[key] = error
+
+    def wait_for(self, more):
+        """Until `more` further writes were acknowledged."""
+        target = len(self.acknowledged) + more
+        wait_until(lambda: len(self.acknowledged) >= target, 60,
+                   lambda: f"{more} more writes ({len(self.acknowledged)} so far, "
+                   f"{len(self.failed)} failed: {list(self.failed.values())[-1:]})")
+
+    def finish(self):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(30)
+        return self.acknowledged
+
+
 def replica_differences(node, keys):
     """Keys whose replicas are not all there and equal; reads and repairs nothing."""
     different = []

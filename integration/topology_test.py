@@ -1,52 +1,10 @@
 """The cluster changes its shape while applications go on."""
 
 import random
-import threading
-import unittest
-
-import grpc
 
 import harness
 from harness import get, put, values
 from ringkv.v1 import admin_pb2
-
-
-class Load:
-    """Threads that put new keys through living nodes; keeps what was acknowledged."""
-
-    def __init__(self, nodes, threads=3):
-        self.nodes = list(nodes)
-        self.acknowledged = {}
-        self.failed = {}
-        self.stop = threading.Event()
-        self.threads = [threading.Thread(target=self._write, args=(i,), daemon=True)
-                        for i in range(threads)]
-        for thread in self.threads:
-            thread.start()
-
-    def _write(self, number):
-        chance = random.Random(number)
-        i = 0
-        while not self.stop.is_set():
-            i += 1
-            key = b"topology %d %d" % (number, i)
-            try:
-                put(chance.choice(self.nodes), key, key * 10, timeout=5)
-                self.acknowledged[key] = key * 10
-            except grpc.RpcError as error:
-                self.failed[key] = error  # or unknown: nothing was promised
-
-    def wait_for(self, more):
-        target = len(self.acknowledged) + more
-        harness.wait_until(lambda: len(self.acknowledged) >= target, 60,
-                           lambda: f"{more} more writes, {len(self.acknowledged)} so far; "
-                           f"failed: {list(self.failed.values())[-1:]}")
-
-    def finish(self):
-        self.stop.set()
-        for thread in self.threads:
-            thread.join(30)
-        return self.acknowledged
 
 
 class TopologyTest(harness.TestCase):
@@ -107,15 +65,12 @@ class TopologyTest(harness.TestCase):
         lost = [key for key, value in acknowledged.items()
                 if values(get(chance.choice(nodes), key)) != [value]]
         self.assertEqual([], lost)
-        harness.wait_until(
-            lambda: not harness.replica_differences(nodes[0], acknowledged), 60,
-            lambda: "equal replicas, not "
-            f"{harness.replica_differences(nodes[0], acknowledged)[:3]}")
+        harness.wait_replicas_equal(nodes[0], acknowledged)
 
     def test_a_node_joins_and_another_leaves_under_load(self):
         cluster = self.cluster(3)
         joiner = self.standby(cluster, "n4", "r1")
-        load = Load(cluster)
+        load = harness.Writers(cluster, threads=3, timeout=5)
         load.wait_for(300)
 
         plan = harness.kvctl_json("plan", "join", "n4", endpoint=cluster[1].client_address)
@@ -151,7 +106,7 @@ class TopologyTest(harness.TestCase):
 
     def test_a_dead_node_is_removed_and_one_replaced(self):
         cluster = self.cluster(4, racks=2)
-        load = Load(cluster)
+        load = harness.Writers(cluster, threads=3, timeout=5)
         load.wait_for(300)
         alive = harness.kvctl("remove-dead", "n4", "--yes",
                               endpoint=cluster[0].client_address, check=False)

@@ -147,24 +147,14 @@ int Init(Session& session, const InitArguments& arguments) {
         "number that is there")));
   }
   if (arguments.nodes == 0 && !arguments.yes) {
-    bool agreed = false;
-    if (session.streams.in_is_terminal && !session.json()) {
-      session.streams.out << "Form a cluster of "
-                          << (count == 1 ? "this node" : "these nodes")
-                          << "? [y/N] " << std::flush;
-      std::string answer;
-      std::getline(session.streams.in, answer);
-      agreed = answer == "y" || answer == "Y" || answer == "yes";
-      if (!agreed) {
-        session.Note("nothing was done");
-        return kExitFailed;
-      }
-    }
-    if (!agreed) {
-      return session.Fail(absl::FailedPreconditionError(absl::StrCat(
-          "nothing was done; if these are all the nodes, add --nodes ", count,
-          " (or --yes for any number)")));
-    }
+    const int agreed = Confirm(
+        session,
+        absl::StrCat("Form a cluster of ",
+                     count == 1 ? "this node" : "these nodes", "?"),
+        absl::StrCat(
+            "nothing was done; if these are all the nodes, add --nodes ", count,
+            " (or --yes for any number)"));
+    if (agreed != kExitDone) return agreed;
   }
   request.set_dry_run(false);
   request.set_expected_nodes(static_cast<uint32_t>(count));

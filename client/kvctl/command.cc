@@ -93,6 +93,19 @@ absl::Status AdminClient::Call(
   return absl::Status(last.code(), reasons);
 }
 
+int Confirm(Session& session, absl::string_view question,
+            absl::string_view refusal) {
+  if (!session.streams.in_is_terminal || session.json()) {
+    return session.Fail(absl::FailedPreconditionError(refusal));
+  }
+  session.streams.out << question << " [y/N] " << std::flush;
+  std::string answer;
+  std::getline(session.streams.in, answer);
+  if (answer == "y" || answer == "Y" || answer == "yes") return kExitDone;
+  session.Note("nothing was done");
+  return kExitFailed;
+}
+
 bool OutputReaderIsGone() {
   pollfd output = {STDOUT_FILENO, 0, 0};
   return poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;

@@ -107,6 +107,11 @@ CallQuorum QuorumOf(const std::string& text);
 CLI::Validator SpanValidator();
 absl::Duration SpanOf(const std::string& text);
 
+// Asks `question` on a terminal. kExitDone: go on. Otherwise it has said that
+// nothing is done, or, where nobody can be asked, `refusal`.
+int Confirm(Session& session, absl::string_view question,
+            absl::string_view refusal);
+
 // True once nobody reads the standard output any more, as after `| head`.
 bool OutputReaderIsGone();
 

@@ -27,23 +27,11 @@ constexpr absl::string_view kWatchAgain =
     "watch it with kvctl operations --watch; before its switch kvctl abort "
     "takes it back";
 
+// Values are the same in both.
 const char* KindName(v1::TopologyKind kind) {
-  switch (kind) {
-    case v1::TOPOLOGY_KIND_JOIN:
-      return "join";
-    case v1::TOPOLOGY_KIND_DECOMMISSION:
-      return "decommission";
-    case v1::TOPOLOGY_KIND_REMOVE_DEAD:
-      return "remove-dead";
-    case v1::TOPOLOGY_KIND_REPLACE:
-      return "replace";
-    case v1::TOPOLOGY_KIND_WEIGHT:
-      return "weight";
-    case v1::TOPOLOGY_KIND_KEYSPACE:
-      return "keyspace";
-    default:
-      return "unknown";
-  }
+  return v1::TopologyKind_IsValid(kind)
+             ? NameOf(static_cast<TopologyKind>(kind))
+             : "unknown";
 }
 
 const char* StateName(v1::OperationState state) {
@@ -218,21 +206,6 @@ std::string PlanText(const v1::OperationPlan& plan) {
   return text;
 }
 
-// Asks on a terminal; elsewhere says what to add. Done: go on.
-int Confirm(Session& session, absl::string_view question,
-            absl::string_view reason) {
-  if (!session.streams.in_is_terminal || session.json()) {
-    return session.Fail(absl::FailedPreconditionError(
-        absl::StrCat("nothing was done; ", reason, ": add --yes")));
-  }
-  session.streams.out << question << " [y/N] " << std::flush;
-  std::string answer;
-  std::getline(session.streams.in, answer);
-  if (answer == "y" || answer == "Y" || answer == "yes") return kExitDone;
-  session.Note("nothing was done");
-  return kExitFailed;
-}
-
 int Run(Session& session, const OperationArguments& arguments) {
   v1::StartOperationRequest request = RequestOf(arguments);
   request.set_dry_run(true);
@@ -254,7 +227,9 @@ int Run(Session& session, const OperationArguments& arguments) {
   if (!arguments.yes) {
     if (!session.json()) session.streams.out << PlanText(response.plan());
     const int agreed =
-        Confirm(session, "Do this?", "this is the plan, if you agree with it");
+        Confirm(session, "Do this?",
+                "nothing was done; this is the plan, if you agree with it: add "
+                "--yes");
     if (agreed != kExitDone) return agreed;
   }
   request.set_dry_run(false);
@@ -391,9 +366,10 @@ int Abort(Session& session, bool yes) {
   }
   const std::string subject = Subject(operations.running());
   if (!yes) {
-    const int agreed = Confirm(
-        session, absl::StrCat("Abort the ", subject, "?"),
-        absl::StrCat("to abort the ", subject, " and go back to the old ring"));
+    const int agreed =
+        Confirm(session, absl::StrCat("Abort the ", subject, "?"),
+                absl::StrCat("nothing was done; to abort the ", subject,
+                             " and go back to the old ring: add --yes"));
     if (agreed != kExitDone) return agreed;
   }
   v1::AbortOperationRequest request;

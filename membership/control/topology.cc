@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/planted.h"
@@ -25,17 +26,12 @@ constexpr size_t kFinishedMax = 16;
 // A node that started just now has not heard everybody yet.
 constexpr absl::Duration kHearingTime = absl::Seconds(5);
 
-bool Contains(const std::vector<NodeNumber>& nodes, NodeNumber node) {
-  return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
-}
-
 // Whether `after`, which runs no operation, is what `before` was before its
 // own.
 bool WasAborted(const RingSpec& before, const RingSpec& after) {
   const TopologyOperation& operation = *before.operation;
   if (operation.phase == TopologyPhase::kSwitch) return false;
-  if (operation.kind == TopologyKind::kJoin ||
-      operation.kind == TopologyKind::kReplace) {
+  if (!operation.nodes.empty() && operation.Joins(operation.nodes.front())) {
     return std::binary_search(after.departed.begin(), after.departed.end(),
                               operation.nodes.front());
   }
@@ -153,7 +149,7 @@ void Control::Impl::UpdateStep() {
                         const TransferReport& report) {
     if (adopted >= step_.barrier_epoch) step_.acknowledged.insert(node);
     if (report.operation == operation && report.done &&
-        Contains(step_.receivers, node)) {
+        absl::c_linear_search(step_.receivers, node)) {
       step_.received.insert(node);
     }
   };
@@ -207,7 +203,7 @@ absl::Duration Control::Impl::StepInDelay() const {
   // Who is not yet a full member, or about to leave, lets the others do it.
   const auto takes_part = [&](NodeNumber node) {
     return running.kind == TopologyKind::kWeight ||
-           !Contains(running.nodes, node);
+           !absl::c_linear_search(running.nodes, node);
   };
   if (!takes_part(number_)) return absl::InfiniteDuration();
   int before = 0;
@@ -308,10 +304,10 @@ absl::Status Control::Impl::CheckDead(const TopologyRequest& request) const {
     for (const auto& [id, peer] : peers_) {
       const Member* const witness = ring_->FindMember(id);
       if (witness == nullptr || !IsHeard(peer) ||
-          Contains(request.nodes, witness->number)) {
+          absl::c_linear_search(request.nodes, witness->number)) {
         continue;
       }
-      if (!Contains(peer.beat->silent, node)) {
+      if (!absl::c_linear_search(peer.beat->silent, node)) {
         return alive(node, Called(peer));
       }
     }

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -95,6 +96,40 @@ size_t VectorBytes(const std::vector<T>& v) {
 }
 
 }  // namespace
+
+bool TopologyOperation::Joins(NodeNumber node) const {
+  return (kind == TopologyKind::kJoin || kind == TopologyKind::kReplace) &&
+         absl::c_linear_search(nodes, node);
+}
+
+bool TopologyOperation::Leaves(NodeNumber node) const {
+  return TakesForDead(node) || (kind == TopologyKind::kDecommission &&
+                                absl::c_linear_search(nodes, node));
+}
+
+bool TopologyOperation::TakesForDead(NodeNumber node) const {
+  return kind == TopologyKind::kRemoveDead
+             ? absl::c_linear_search(nodes, node)
+             : absl::c_linear_search(replaced, node);
+}
+
+const char* NameOf(TopologyKind kind) {
+  switch (kind) {
+    case TopologyKind::kJoin:
+      return "join";
+    case TopologyKind::kDecommission:
+      return "decommission";
+    case TopologyKind::kRemoveDead:
+      return "remove-dead";
+    case TopologyKind::kReplace:
+      return "replace";
+    case TopologyKind::kWeight:
+      return "weight";
+    case TopologyKind::kKeyspace:
+      return "keyspace";
+  }
+  return "unknown";
+}
 
 std::string Location::ToString() const {
   std::string text;
@@ -707,21 +742,13 @@ bool Ring::IsHolder(const Keyspace& keyspace, Token token,
 }
 
 bool Ring::IsJoining(NodeNumber node) const {
-  if (!spec_.operation.has_value()) return false;
-  const TopologyOperation& operation = *spec_.operation;
-  return (operation.kind == TopologyKind::kJoin ||
-          operation.kind == TopologyKind::kReplace) &&
-         std::binary_search(operation.nodes.begin(), operation.nodes.end(),
-                            node);
+  return spec_.operation.has_value() && spec_.operation->Joins(node);
 }
 
 bool Ring::IsLeaving(NodeNumber node) const {
-  if (!spec_.operation.has_value()) return false;
-  const TopologyOperation& operation = *spec_.operation;
-  return operation.kind == TopologyKind::kDecommission &&
-         operation.phase == TopologyPhase::kSwitch &&
-         std::binary_search(operation.nodes.begin(), operation.nodes.end(),
-                            node);
+  return spec_.operation.has_value() &&
+         spec_.operation->phase == TopologyPhase::kSwitch &&
+         spec_.operation->Leaves(node) && !spec_.operation->TakesForDead(node);
 }
 
 size_t Ring::MemoryBytes() const {

@@ -121,7 +121,18 @@ struct TopologyOperation {
   Arrangement other;
   KeyspaceId keyspace{};  // kKeyspace
   bool operator==(const TopologyOperation&) const = default;
+
+  // A member only from its end on.
+  bool Joins(NodeNumber node) const;
+  // A member no more from its end on, alive or dead.
+  bool Leaves(NodeNumber node) const;
+  // One who leaves, and has nothing to say in it.
+  bool TakesForDead(NodeNumber node) const;
 };
+
+// "join", "decommission", "remove-dead", "replace", "weight", "keyspace"; else
+// "unknown".
+const char* NameOf(TopologyKind kind);
 
 struct Domains;  // domains.h
 

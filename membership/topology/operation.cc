@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "membership/ring/domains.h"
 #include "membership/ring/placement.h"
 #include "membership/topology/segments.h"
 
@@ -77,11 +78,7 @@ absl::Status NoteChanges(RingSpec& spec) {
 }
 
 size_t RacksOf(const std::vector<Member>& members) {
-  std::set<std::pair<std::string, std::string>> racks;
-  for (const Member& member : members) {
-    racks.insert({member.location.zone, member.location.rack});
-  }
-  return racks.size();
+  return Domains(members, std::vector<bool>(members.size(), true)).racks;
 }
 
 uint32_t GreatestN(const RingSpec& spec) {
@@ -172,16 +169,7 @@ std::vector<Member> MembersAfter(const RingSpec& spec,
                                  const TopologyOperation& operation) {
   std::vector<Member> after;
   for (const Member& member : spec.members) {
-    const auto named = [&](const std::vector<NodeNumber>& nodes) {
-      return std::find(nodes.begin(), nodes.end(), member.number) !=
-             nodes.end();
-    };
-    const bool leaves = operation.kind == TopologyKind::kDecommission ||
-                        operation.kind == TopologyKind::kRemoveDead;
-    if ((leaves && named(operation.nodes)) || named(operation.replaced)) {
-      continue;
-    }
-    after.push_back(member);
+    if (!operation.Leaves(member.number)) after.push_back(member);
   }
   return after;
 }
@@ -205,21 +193,6 @@ absl::StatusOr<Assignment> AssignAfter(const RingSpec& before,
   options.vnodes = before.vnodes;
   options.n = n;
   return Place(options, after, current);
-}
-
-bool Leaves(const TopologyOperation& operation, NodeNumber node) {
-  const auto in = [node](const std::vector<NodeNumber>& nodes) {
-    return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
-  };
-  switch (operation.kind) {
-    case TopologyKind::kDecommission:
-    case TopologyKind::kRemoveDead:
-      return in(operation.nodes);
-    case TopologyKind::kReplace:
-      return in(operation.replaced);
-    default:
-      return false;
-  }
 }
 
 // A decommission that has switched waits for the hints of those who leave. If
@@ -380,7 +353,7 @@ RingSpec FinishOperation(const RingSpec& spec) {
   next.operation.reset();
   std::vector<NodeNumber> leavers;
   for (const Member& member : next.members) {
-    if (Leaves(operation, member.number)) leavers.push_back(member.number);
+    if (operation.Leaves(member.number)) leavers.push_back(member.number);
   }
   Depart(leavers, next);
   return next;
@@ -400,29 +373,12 @@ absl::StatusOr<RingSpec> AbortOperation(const RingSpec& spec) {
   RETURN_IF_ERROR(NoteChanges(next));
   const TopologyOperation operation = *std::move(next.operation);
   next.operation.reset();
-  if (operation.kind == TopologyKind::kJoin ||
-      operation.kind == TopologyKind::kReplace) {
-    Depart(operation.nodes, next);
+  std::vector<NodeNumber> joiners;
+  for (const Member& member : next.members) {
+    if (operation.Joins(member.number)) joiners.push_back(member.number);
   }
+  Depart(joiners, next);
   return next;
-}
-
-const char* NameOf(TopologyKind kind) {
-  switch (kind) {
-    case TopologyKind::kJoin:
-      return "join";
-    case TopologyKind::kDecommission:
-      return "decommission";
-    case TopologyKind::kRemoveDead:
-      return "remove-dead";
-    case TopologyKind::kReplace:
-      return "replace";
-    case TopologyKind::kWeight:
-      return "weight";
-    case TopologyKind::kKeyspace:
-      return "keyspace";
-  }
-  return "?";
 }
 
 const char* NameOf(TopologyPhase phase) {

@@ -52,8 +52,6 @@ RingSpec FinishOperation(const RingSpec& spec);
 // FAILED_PRECONDITION: no operation, or it has switched.
 absl::StatusOr<RingSpec> AbortOperation(const RingSpec& spec);
 
-// "join", "decommission", "remove-dead", "replace", "weight", "keyspace".
-const char* NameOf(TopologyKind kind);
 // "start", "switch".
 const char* NameOf(TopologyPhase phase);
 

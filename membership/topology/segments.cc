@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "base/planted.h"
 
 namespace ringkv {
@@ -13,15 +14,11 @@ namespace {
 
 constexpr Token kLastToken = std::numeric_limits<Token>::max();
 
-bool Contains(absl::Span<const NodeNumber> nodes, NodeNumber node) {
-  return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
-}
-
 std::vector<NodeNumber> Without(absl::Span<const NodeNumber> nodes,
                                 absl::Span<const NodeNumber> others) {
   std::vector<NodeNumber> left;
   for (NodeNumber node : nodes) {
-    if (!Contains(others, node)) left.push_back(node);
+    if (!absl::c_linear_search(others, node)) left.push_back(node);
   }
   // Pairs must not depend on preference orders.
   std::sort(left.begin(), left.end());
@@ -64,7 +61,7 @@ class SegmentWalk {
 // What `node` must get of one range; false: nothing.
 bool TransferOf(const Ring& ring, NodeNumber node, const ReplicaSet& before,
                 const ReplicaSet& after, Transfer& transfer) {
-  if (!Contains(after.nodes, node)) return false;
+  if (!absl::c_linear_search(after.nodes, node)) return false;
   const std::vector<NodeNumber> gainers = Without(after.nodes, before.nodes);
   const std::vector<NodeNumber> losers = Without(before.nodes, after.nodes);
   transfer.sources.clear();
@@ -89,7 +86,7 @@ bool TransferOf(const Ring& ring, NodeNumber node, const ReplicaSet& before,
   for (size_t i = gainers.size(); i < losers.size(); ++i) {
     if (IsTakenForDead(ring, losers[i])) continue;
     if (at == gainers.end()) transfer.gains = false;
-    if (!Contains(transfer.sources, losers[i])) {
+    if (!absl::c_linear_search(transfer.sources, losers[i])) {
       transfer.sources.push_back(losers[i]);
     }
     transfer.sources_needed = static_cast<uint32_t>(transfer.sources.size());
@@ -143,16 +140,8 @@ void ForEachRange(
 }
 
 bool IsTakenForDead(const Ring& ring, NodeNumber node) {
-  if (!ring.spec().operation.has_value()) return false;
-  const TopologyOperation& operation = *ring.spec().operation;
-  switch (operation.kind) {
-    case TopologyKind::kRemoveDead:
-      return Contains(operation.nodes, node);
-    case TopologyKind::kReplace:
-      return Contains(operation.replaced, node);
-    default:
-      return false;
-  }
+  return ring.spec().operation.has_value() &&
+         ring.spec().operation->TakesForDead(node);
 }
 
 std::vector<Transfer> TransfersOf(const Ring& ring, NodeNumber node) {
