@@ -35,29 +35,25 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A port that nobody has at this moment.
-int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-            0);
-  socklen_t size = sizeof(address);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
+// An address that no other process listens at: tests run beside each other, and
+// a port that was free a moment ago may be gone (the kernel hands out the same
+// ones for outgoing connections). The process id makes the host its own, and
+// ports below those for outgoing connections are counted up.
+std::string Loopback() {
+  static std::atomic<int> next_port{20000};
+  const int pid = getpid();
+  return absl::StrCat("127.", 1 + (pid >> 16) % 254, ".", (pid >> 8) & 0xff,
+                      ".", pid & 0xff, ":", next_port++);
 }
-
-std::string Loopback() { return absl::StrCat("127.0.0.1:", FreePort()); }
 
 // What a GET of `path` answers: the whole response.
 std::string HttpGet(const std::string& address, const std::string& path) {
+  const size_t colon = address.find(':');
   sockaddr_in to{};
   to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  to.sin_port = htons(
-      static_cast<uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
+  to.sin_addr.s_addr = inet_addr(address.substr(0, colon).c_str());
+  to.sin_port =
+      htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   std::string response;
   if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0) {
