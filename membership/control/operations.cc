@@ -306,7 +306,12 @@ std::vector<OperationWait> Control::Impl::Waits() const {
       }
       wait(member.number,
            absl::StrCat("has not adopted ring epoch ", step_.barrier_epoch,
-                        is_alive(member) ? "" : ": it is down"));
+                        is_alive(member) ? ""
+                        : running.phase == TopologyPhase::kStart
+                            ? ": it is down; start it again, or abort"
+                            : ": it is down; start it again, or, if it never "
+                              "comes back, go on without it by kvctl "
+                              "remove-dead"));
     }
     return waits;
   }

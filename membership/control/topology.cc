@@ -175,7 +175,7 @@ bool Control::Impl::HintsAreDelivered(NodeNumber leaver) const {
                        [](const auto& hints) { return hints.hints == 0; });
   }
   const Member* const member = ring_->FindMember(leaver);
-  if (member == nullptr) return true;
+  if (member == nullptr || IsTakenForDead(*ring_, leaver)) return true;
   const auto found = peers_.find(member->id);
   if (found == peers_.end() || !found->second.beat.has_value()) return false;
   const LoadSummary& load = found->second.beat->load;

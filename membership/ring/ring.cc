@@ -113,6 +113,10 @@ bool TopologyOperation::TakesForDead(NodeNumber node) const {
              : absl::c_linear_search(replaced, node);
 }
 
+bool TopologyOperation::GoesOnWithout(NodeNumber node) const {
+  return TakesForDead(node) || absl::c_linear_search(stopped, node);
+}
+
 const char* NameOf(TopologyKind kind) {
   switch (kind) {
     case TopologyKind::kJoin:
@@ -265,6 +269,18 @@ absl::Status Ring::ValidateOperation() const {
     if (FindMember(node) == nullptr) {
       return invalid(
           absl::StrCat("replaces node ", ToInt(node), ", which is no member"));
+    }
+  }
+  if (!operation.stopped.empty() && operation.phase != TopologyPhase::kSwitch) {
+    return invalid("goes on without members before it has switched");
+  }
+  for (size_t i = 0; i < operation.stopped.size(); ++i) {
+    const NodeNumber node = operation.stopped[i];
+    if (FindMember(node) == nullptr ||
+        (i > 0 && node <= operation.stopped[i - 1])) {
+      return invalid(
+          absl::StrCat("goes on without node ", ToInt(node),
+                       ", which is no member, or not in the order of numbers"));
     }
   }
   if (operation.kind == TopologyKind::kKeyspace &&

@@ -117,6 +117,9 @@ struct TopologyOperation {
   std::vector<NodeNumber> nodes;
   // kReplace: the dead node of each of `nodes`.
   std::vector<NodeNumber> replaced;
+  // kSwitch: members that the operator vouches for as stopped, so that the
+  // operation need not wait for them; sorted.
+  std::vector<NodeNumber> stopped;
   // kStart: the arrangement to come. kSwitch: the one before.
   Arrangement other;
   KeyspaceId keyspace{};  // kKeyspace
@@ -128,6 +131,8 @@ struct TopologyOperation {
   bool Leaves(NodeNumber node) const;
   // One who leaves, and has nothing to say in it.
   bool TakesForDead(NodeNumber node) const;
+  // Leaves as dead, or is vouched for as stopped while this runs.
+  bool GoesOnWithout(NodeNumber node) const;
 };
 
 // "join", "decommission", "remove-dead", "replace", "weight", "keyspace"; else

@@ -54,6 +54,7 @@ void OperationToProto(const TopologyOperation& operation,
   message->set_id(operation.id);
   for (NodeNumber node : operation.nodes) message->add_nodes(ToInt(node));
   for (NodeNumber node : operation.replaced) message->add_replaced(ToInt(node));
+  for (NodeNumber node : operation.stopped) message->add_stopped(ToInt(node));
   message->set_keyspace_id(ToInt(operation.keyspace));
   v1::Arrangement* other = message->mutable_other();
   for (double weight : operation.other.weights) other->add_weights(weight);
@@ -77,6 +78,8 @@ absl::StatusOr<TopologyOperation> OperationFromProto(
   RETURN_IF_ERROR(CheckCount("nodes", message.nodes_size(), kMembersMax));
   RETURN_IF_ERROR(
       CheckCount("replaced nodes", message.replaced_size(), kMembersMax));
+  RETURN_IF_ERROR(
+      CheckCount("stopped nodes", message.stopped_size(), kMembersMax));
   RETURN_IF_ERROR(CheckCount("weights", other.weights_size(), kMembersMax));
   RETURN_IF_ERROR(CheckCount("other tokens", other.tokens_size(), kTokensMax));
   RETURN_IF_ERROR(CheckCount("other owners", other.owners_size(), kTokensMax));
@@ -101,6 +104,9 @@ absl::StatusOr<TopologyOperation> OperationFromProto(
   }
   for (uint32_t node : message.replaced()) {
     operation.replaced.push_back(NodeNumber{node});
+  }
+  for (uint32_t node : message.stopped()) {
+    operation.stopped.push_back(NodeNumber{node});
   }
   operation.keyspace = KeyspaceId{message.keyspace_id()};
   operation.other.weights.assign(other.weights().begin(),

@@ -210,6 +210,20 @@ bool GivesUpLeavers(const TopologyRequest& request, const RingSpec& spec) {
   return nodes == spec.operation->nodes;
 }
 
+// An operation that has switched can only go on, and may wait for a member that
+// never comes back. The operator vouches that it is stopped, and takes it out
+// or replaces it afterwards.
+bool GoesOnWithoutThem(const TopologyRequest& request, const RingSpec& spec) {
+  return request.kind == TopologyKind::kRemoveDead &&
+         spec.operation.has_value() &&
+         spec.operation->phase == TopologyPhase::kSwitch &&
+         (request.planned_for == 0 || request.planned_for == spec.epoch) &&
+         std::none_of(request.nodes.begin(), request.nodes.end(),
+                      [&spec](NodeNumber node) {
+                        return spec.operation->GoesOnWithout(node);
+                      });
+}
+
 // Takes members out for good.
 void Depart(const std::vector<NodeNumber>& leavers, RingSpec& spec) {
   std::erase_if(spec.members, [&](const Member& member) {
@@ -228,6 +242,15 @@ absl::StatusOr<RingSpec> StartOperation(const TopologyRequest& request,
     RingSpec next = spec;
     ++next.epoch;
     next.operation->kind = TopologyKind::kRemoveDead;
+    return next;
+  }
+  if (GoesOnWithoutThem(request, spec)) {
+    RingSpec next = spec;
+    RETURN_IF_ERROR(CheckNodes(request, next));
+    ++next.epoch;
+    std::vector<NodeNumber>& stopped = next.operation->stopped;
+    stopped.insert(stopped.end(), request.nodes.begin(), request.nodes.end());
+    std::sort(stopped.begin(), stopped.end());
     return next;
   }
   if (spec.operation.has_value()) {

@@ -34,7 +34,8 @@ struct TopologyRequest {
 
 // The spec of START. A remove-dead of just the nodes that a decommission is
 // taking out, once that has switched, turns it into one: their hints are given
-// up. INVALID_ARGUMENT: a request that makes no sense, or that
+// up. A remove-dead of others then lets the operation go on without them; they
+// stay members. INVALID_ARGUMENT: a request that makes no sense, or that
 // no ring may have. NOT_FOUND: no such member or keyspace. ABORTED: planned for
 // another epoch. FAILED_PRECONDITION: another operation runs; the change would
 // leave fewer nodes or racks than replicas need; a joiner is a member already.

@@ -79,7 +79,10 @@ bool TransferOf(const Ring& ring, NodeNumber node, const ReplicaSet& before,
         if (!IsTakenForDead(ring, old)) transfer.sources.push_back(old);
       }
       std::sort(transfer.sources.begin(), transfer.sources.end());
-      transfer.sources_needed = before.n - before.w + 1;
+      // What only those who are dead had acknowledged is gone with them.
+      transfer.sources_needed =
+          std::min(before.n - before.w + 1,
+                   static_cast<uint32_t>(transfer.sources.size()));
     }
   }
   // Losers beyond the pairs go to everybody, whoever gains.
@@ -141,7 +144,7 @@ void ForEachRange(
 
 bool IsTakenForDead(const Ring& ring, NodeNumber node) {
   return ring.spec().operation.has_value() &&
-         ring.spec().operation->TakesForDead(node);
+         ring.spec().operation->GoesOnWithout(node);
 }
 
 std::vector<Transfer> TransfersOf(const Ring& ring, NodeNumber node) {

@@ -81,7 +81,7 @@ std::vector<Move> MovesOf(const Ring& ring);
 bool BarrierReached(const Ring& ring,
                     const std::function<bool(NodeNumber)>& acknowledged);
 
-// Members that the operation takes for dead.
+// Members that the operation takes for dead, or for stopped while it runs.
 bool IsTakenForDead(const Ring& ring, NodeNumber node);
 
 }  // namespace ringkv

@@ -65,7 +65,7 @@ void PutCoordinator::Begin() {
   answer_by_ = AnswerBy(started_, deadline_);
   absl::StatusOr<const Keyspace*> keyspace =
       ResolveKeyspace(*ring_, put_.keyspace);
-  if (!keyspace.ok()) return AnswerError(keyspace.status());
+  if (!keyspace.ok()) return Refuse(keyspace.status());
   keyspace_ = *keyspace;
   if (absl::Status status = CheckKey(put_.key); !status.ok()) {
     return AnswerError(std::move(status));
@@ -86,12 +86,12 @@ void PutCoordinator::Begin() {
   }
   absl::StatusOr<QuorumNeed> need =
       WriteNeed(*ring_, *keyspace_, put_.w, put_.quorum);
-  if (!need.ok()) return AnswerError(need.status());
+  if (!need.ok()) return Refuse(need.status());
   need_ = *need;
   token_ = TokenOf(put_.key);
   absl::StatusOr<WriteSets> sets =
       WriteSetsFor(*ring_, *keyspace_, token_, put_.w, put_.quorum);
-  if (!sets.ok()) return AnswerError(sets.status());
+  if (!sets.ok()) return Refuse(sets.status());
   sets_ = *std::move(sets);
   core_.SetTimer(*this, answer_by_);
   if (minted_ != nullptr) {
@@ -111,6 +111,15 @@ void PutCoordinator::Begin() {
   } else {
     BeginReading();
   }
+}
+
+void PutCoordinator::Refuse(const absl::Status& status) {
+  if (minted_ == nullptr) return AnswerError(status);
+  // Asked for and begun under an older ring, where this was no error.
+  RINGKV_MARK("put-refused-by-newer-ring");
+  AnswerError(absl::UnavailableError(
+      absl::StrCat("the keyspace was changed while this was written: ",
+                   status.message(), "; it may still take effect")));
 }
 
 void PutCoordinator::BeginReading() {
@@ -489,6 +498,11 @@ uint32_t PutCoordinator::AcksIn(const WriteSet& set) const {
   }
   if (need_.strict && !Planted("stand-in-at-strict")) return CountAcks(acks);
   for (const auto& [holder, targets] : hint_acks_) {
+    if (!set.new_owners && ring_->IsJoining(holder) &&
+        ring_->spec().operation->phase == TopologyPhase::kStart) {
+      RINGKV_MARK("hint-of-joiner-does-not-count");
+      continue;  // if its join is aborted, it goes with all that it holds
+    }
     if (has_acked(holder) && !Planted("stand-in-counted-twice")) {
       RINGKV_MARK("replica-and-stand-in-count-once");
       continue;  // counted already; its hints serve delivery only

@@ -72,6 +72,8 @@ class PutCoordinator final : public Operation {
   };
 
   void Begin();
+  // What the ring does not allow, before or after something was written.
+  void Refuse(const absl::Status& status);
   void BeginReading();
   void AskContext(NodeNumber node, bool from_hints);
   // One more replica in place of one that failed or is slow.

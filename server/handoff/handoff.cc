@@ -6,6 +6,7 @@
 #include "base/mark.h"
 #include "base/planted.h"
 #include "base/token.h"
+#include "membership/topology/segments.h"
 #include "server/coordinator/common.h"
 #include "server/coordinator/quorum.h"
 
@@ -18,12 +19,28 @@ constexpr absl::Duration kPauseMin = absl::Milliseconds(100);
 constexpr absl::Duration kPauseMax = absl::Seconds(5);
 
 // Holds the token once no topology change runs any more.
-bool WillHold(const WriteSets& sets, NodeNumber node) {
+bool WillHold(const Ring& ring, const WriteSets& sets, NodeNumber node) {
   if (Planted("hints-stay-with-old-owner")) return true;
+  if (IsTakenForDead(ring, node)) return false;
   for (const WriteSet& set : sets) {
     if (set.new_owners && set.Contains(node)) return true;
   }
   return false;
+}
+
+// How many of `set` must hold what a hint brings in place of its target. W; but
+// once there is no way back, no more than are left without those whom the
+// operator vouches for as stopped: a node that leaves waits for its hints to go.
+uint32_t NeededOf(const Ring& ring, const WriteSet& set) {
+  const auto& operation = ring.spec().operation;
+  if (!operation.has_value() || operation->phase != TopologyPhase::kSwitch) {
+    return set.w;
+  }
+  uint32_t left = 0;
+  for (NodeNumber node : set.nodes) {
+    if (!IsTakenForDead(ring, node)) ++left;
+  }
+  return std::min(set.w, std::max(left, set.new_owners ? 1u : 0u));
 }
 
 }  // namespace
@@ -173,7 +190,8 @@ bool HandoffTarget::IsDue(const std::string& record_key) {
   if (!parts.ok()) return true;
   const Keyspace* keyspace = core_.ring()->FindKeyspace(parts->keyspace);
   return keyspace == nullptr ||
-         !WillHold(WriteSetsOf(*core_.ring(), *keyspace, parts->token),
+         !WillHold(*core_.ring(),
+                   WriteSetsOf(*core_.ring(), *keyspace, parts->token),
                    target_);
 }
 
@@ -257,14 +275,15 @@ void HintDelivery::Loaded(const ReadResult& found) {
                     absl::ToInt64Milliseconds(core_.options().hint_age_max);
   epoch_ = core_.ring()->epoch();
   const WriteSets sets = WriteSetsOf(*core_.ring(), *keyspace, token_);
-  const bool will_hold = WillHold(sets, target_);
+  const bool will_hold = WillHold(*core_.ring(), sets, target_);
   if (will_hold && core_.IsAlive(target_)) {
     waiting_.insert(target_);
     needs_.push_back({{target_}, 1});
   } else if (!will_hold || aged) {
     RINGKV_MARK("hint-for-what-became-no-replica");
     for (const WriteSet& set : sets) {
-      needs_.push_back({{set.nodes.begin(), set.nodes.end()}, set.w});
+      needs_.push_back({{set.nodes.begin(), set.nodes.end()},
+                        NeededOf(*core_.ring(), set)});
       for (NodeNumber node : set.nodes) {
         if (core_.IsAlive(node)) waiting_.insert(node);
       }
