@@ -88,8 +88,9 @@ uint64_t Connectivity::Exactly(const Snapshot& snapshot, int node) const {
   return group;
 }
 
-void CheckAvailability(const Connectivity& connectivity, const Ring& ring,
-                       World& world, const std::vector<Recorded>& recorded,
+void CheckAvailability(const Connectivity& connectivity,
+                       const RingDuringCallback& ring_during, World& world,
+                       const std::vector<Recorded>& recorded,
                        const std::function<bool(const Recorded&)>& rotten,
                        const ComplainCallback& complain) {
   const Plan& plan = world.plan;
@@ -109,6 +110,12 @@ void CheckAvailability(const Connectivity& connectivity, const Ring& ring,
     if (record.attempts != 1 || operation.kind == OperationKind::kScan) {
       continue;
     }
+    const std::shared_ptr<const Ring> held = ring_during(
+        operation.invoked, operation.outcome == Outcome::kOk
+                               ? operation.ended
+                               : operation.invoked + 2 * plan.workload.timeout);
+    if (held == nullptr) continue;
+    const Ring& ring = *held;
     const Keyspace& keyspace = *ring.FindKeyspace(
         plan.keyspaces[static_cast<size_t>(record.space)].name);
     const Token token = TokenOf(absl::StrCat("key-", record.key));
@@ -162,7 +169,7 @@ void CheckAvailability(const Connectivity& connectivity, const Ring& ring,
     if (group == 0) continue;
     // A node that started among too few others answers no reads.
     const bool reads = !is_write || operation.strict;
-    if (reads && 2 * count(group) <= plan.nodes.size()) continue;
+    if (reads && 2 * count(group) <= ring.spec().members.size()) continue;
     // At strict, a put without a context reads first.
     // A strict read may have to bring its value to as many replicas first as no
     // later strict read can miss.

@@ -61,10 +61,15 @@ class Connectivity {
 using ComplainCallback =
     std::function<void(const char* check, std::string text)>;
 
+// The ring that was in force everywhere all that time; null if none was.
+using RingDuringCallback =
+    std::function<std::shared_ptr<const Ring>(WorldTime from, WorldTime until)>;
+
 // `rotten` tells whether some copy of the operation's key may have been
 // unreadable.
-void CheckAvailability(const Connectivity& connectivity, const Ring& ring,
-                       World& world, const std::vector<Recorded>& recorded,
+void CheckAvailability(const Connectivity& connectivity,
+                       const RingDuringCallback& ring_during, World& world,
+                       const std::vector<Recorded>& recorded,
                        const std::function<bool(const Recorded&)>& rotten,
                        const ComplainCallback& complain);
 

@@ -87,6 +87,10 @@ struct KeyHistory {
   std::string key;
   bool lww = false;
   std::vector<Operation> operations;
+  // The ring changed, and at some time no more nodes than this were sure to
+  // hold what was acknowledged: as many lost disks may have taken it for good,
+  // and the nodes that answer since then never had it. 0: the ring stayed.
+  uint32_t least_copies = 0;
   // Values that are left in hints for nodes that are gone: no read finds them
   // before those nodes are replaced. A delete has no value to be known by.
   bool hints_left = false;

@@ -171,12 +171,24 @@ class Checker {
 
   // Whether a loss may have taken what a strict quorum held since `operation`.
   bool QuorumMayBeLost(const Operation& operation) const {
-    return losses_.ServedWithin(operation.invoked, operation.ended);
+    return losses_.ServedWithin(operation.invoked, operation.ended) ||
+           QuorumMayBeReplaced(operation);
   }
   // Whether as many replicas as acknowledged `write` may have lost it.
   bool AllMayBeLost(const Operation& write) const {
+    uint32_t copies = std::max<uint32_t>(1, write.acks_needed);
+    if (history_.least_copies > 0) {
+      copies = std::min(copies, history_.least_copies);
+    }
     return losses_.Within(write.invoked, write.ended) >=
-           static_cast<int>(std::max<uint32_t>(1, write.acks_needed));
+           static_cast<int>(copies);
+  }
+  // The same for what a strict quorum held, where others have taken the place
+  // of those who lost it.
+  bool QuorumMayBeReplaced(const Operation& operation) const {
+    return history_.least_copies > 0 &&
+           losses_.Within(operation.invoked, operation.ended) >=
+               static_cast<int>(history_.least_copies);
   }
 
   // The strict write is a fixed fact for whatever starts later.

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "base/token.h"
+#include "membership/ring/ring_codec.h"
 #include "server/codec/control_codec.h"
 #include "server/codec/data_codec.h"
 #include "server/streaming/report.h"
@@ -98,6 +99,33 @@ bool Node::serving() const {
          process_->epoch_confirmed == process_->epoch_offered;
 }
 
+bool Node::stands_by() const {
+  return up() && disk_ == Disk::kEmpty && process_->control != nullptr &&
+         process_->control->ring() == nullptr;
+}
+
+bool Node::HasLost(const NodeId& id) const {
+  const auto it = std::find(ids_.begin(), ids_.end(), id);
+  return it != ids_.end() && (it + 1 != ids_.end() || refused_);
+}
+
+bool Node::HasLeft() const {
+  if (ids_.empty() || world_.newest_ring == nullptr) return false;
+  const NodeId& id = ids_.back();
+  if (world_.members.count(id) == 0) return false;
+  const Member* member = world_.newest_ring->FindMember(id);
+  if (member == nullptr) return true;
+  // It may be the first to hear of the end.
+  const auto& operation = world_.newest_ring->spec().operation;
+  return operation.has_value() && (operation->Leaves(member->number) ||
+                                   operation->Joins(member->number));
+}
+
+std::string Node::name() const {
+  return generation_ == 0 ? absl::StrCat("node-", index_)
+                          : absl::StrCat("node-", index_, "-", generation_);
+}
+
 const Control* Node::control() const {
   return up() ? process_->control.get() : nullptr;
 }
@@ -172,11 +200,17 @@ void Node::Start() {
 void Node::Boot() {
   Process& process = *process_;
   StartOptions start;
-  start.name = absl::StrCat("node-", index_);
+  start.name = name();
   start.location = {"z", plan_.rack, plan_.host};
   start.has_data = engine_.Stats().data_keys > 0 || engine_.LastSequence() > 0;
   absl::StatusOr<StartedNode> started =
       StartNode(ReadMeta(engine_), start, Now().wall, process.random);
+  if (!started.ok() && HasLeft()) {
+    departed_ = true;
+    Say(Trace::Kind::kControl, std::string(started.status().message()));
+    Crash(false, kForever);
+    return;
+  }
   if (!started.ok()) {
     world_.complain(absl::StrCat(
         "n", index_, " would not start: ", started.status().ToString()));
@@ -201,14 +235,15 @@ void Node::Boot() {
           process.synced = sequence;
           process.hlc = std::make_unique<Hlc>(shared->hlc_floor);
           ControlOptions options;
-          options.name = absl::StrCat("node-", index_);
+          options.name = name();
           options.client_address = absl::StrCat("10.0.0.", index_, ":7700");
           options.peer_address = PeerAddress();
           options.location = {"z", plan_.rack, plan_.host};
           options.weight = plan_.weight;
-          // The first two know each other and everybody else knows them.
-          for (int seed = 0;
-               seed < std::min<int>(2, static_cast<int>(world_.nodes.size()));
+          // The first two know each other and everybody else knows them. When
+          // the ring changes nobody stays for sure.
+          const size_t seeds = world_.plan.topology.operations > 0 ? 64 : 2;
+          for (size_t seed = 0; seed < std::min(seeds, world_.nodes.size());
                ++seed) {
             options.seeds.push_back(absl::StrCat("10.0.0.", seed, ":7800"));
           }
@@ -216,6 +251,9 @@ void Node::Boot() {
           const uint64_t start_id = shared->start_id;
           process.control = std::make_unique<Control>(
               options, std::move(*shared), *process.hlc, process.random);
+          if (ids_.empty() || ids_.back() != process.control->id()) {
+            ids_.push_back(process.control->id());
+          }
           process.control_loop =
               std::make_unique<ControlTurnLoop>(*process.control, engine_);
           process.loops.resize(static_cast<size_t>(plan_.shards));
@@ -228,6 +266,7 @@ void Node::Boot() {
             shard.hint_bytes_max = world_.plan.hint_bytes_max /
                                    static_cast<uint64_t>(plan_.shards);
             shard.drop_grace = kDropGrace;
+            shard.stream_rate = world_.plan.topology.stream_rate;
             loop.shard = std::make_unique<Shard>(shard, engine_, *process.hlc,
                                                  process.random);
             const absl::Status recovered = loop.shard->Recover();
@@ -302,12 +341,23 @@ void Node::Crash(bool power, WorldTime down) {
 }
 
 void Node::ExchangeDisk(std::optional<Backup> backup, WorldTime down) {
-  if (gone()) return;
-  if (up()) Crash(false, down);
+  if (up()) {
+    Crash(false, down);
+  } else {
+    start_at_ = world_.scheduler.now() + down;
+    world_.scheduler.At(start_at_, [this, expected = start_at_] {
+      if (!up() && start_at_ == expected) Start();
+    });
+  }
   Say(Trace::Kind::kFault,
       backup.has_value() ? "gets an older disk" : "gets an empty disk");
-  if (world_.disk_lost) {
+  if (world_.disk_lost && !departed_ && disk_ != Disk::kEmpty) {
     world_.disk_lost(index_, backup.has_value() ? backup->synced : -kForever);
+  }
+  refused_ = departed_ = false;
+  if (!backup.has_value()) {
+    ++generation_;
+    ids_.emplace_back();  // until the new disk has one
   }
   disk_ = backup.has_value() ? Disk::kOld : Disk::kEmpty;
   synced_by_ = world_.scheduler.now();
@@ -652,20 +702,21 @@ void Node::SendData(std::vector<OutgoingMessage>& messages, size_t count) {
     world_.trace.Mix(bytes);
     const size_t size = bytes.size();
     world_.network.Send(link->second.number, index_, may_repeat, size,
-                        [&peer, from = index_, run = peer.run_, record,
-                         bytes = std::move(bytes)] {
+                        [&peer, from = index_, id = process_->control->id(),
+                         run = peer.run_, record, bytes = std::move(bytes)] {
                           if (!peer.up() || peer.run_ != run) return;
                           peer.world_.trace.Arrived(
                               record, peer.world_.scheduler.now());
-                          peer.OnData(from, bytes);
+                          peer.OnData(from, id, bytes);
                         });
   }
 }
 
-void Node::OnData(int from_node, const std::string& bytes) {
+void Node::OnData(int from_node, const NodeId& from_id,
+                  const std::string& bytes) {
   if (frozen_) {
-    thawing_.push_back([this, run = run_, from_node, bytes] {
-      if (run == run_ && up()) OnData(from_node, bytes);
+    thawing_.push_back([this, run = run_, from_node, from_id, bytes] {
+      if (run == run_ && up()) OnData(from_node, from_id, bytes);
     });
     return;
   }
@@ -676,24 +727,37 @@ void Node::OnData(int from_node, const std::string& bytes) {
                                  from_node, ": ", message.status().ToString()));
     return;
   }
-  const NodeNumber from = NumberOf(from_node);
-  if (from == kNoNode) return;
+  const Member* from = process_->ring->FindMember(from_id);
+  if (from == nullptr) return;
   const int shard = ShardOfMessage(*message);
-  Post(shard, MessageArrived{from, *std::move(message)});
+  Post(shard, MessageArrived{from->number, *std::move(message)});
 }
 
-NodeNumber Node::NumberOf(int node) {
-  Process& process = *process_;
-  if (process.numbers_of != process.ring) {
-    process.numbers_of = process.ring;
-    process.numbers.assign(world_.nodes.size(), kNoNode);
-    for (const Member& member : process.ring->spec().members) {
-      const Node* named = world_.AtAddress(member.peer_address);
-      if (named == nullptr) continue;
-      process.numbers[static_cast<size_t>(named->index())] = member.number;
-    }
+void Node::Publish(std::shared_ptr<const Ring> ring) {
+  if (disk_ == Disk::kEmpty && ring->FindMember(process_->control->id())) {
+    disk_ = Disk::kOwn;
+    if (world_.processes_changed) world_.processes_changed();
   }
-  return process.numbers[static_cast<size_t>(node)];
+  const auto [known, is_new] =
+      world_.rings.emplace(ring->epoch(), EncodeRing(ring->spec()));
+  if (!is_new && known->second != EncodeRing(ring->spec())) {
+    world_.complain(absl::StrCat("n", index_, " adopts another ring of epoch ",
+                                 ring->epoch(), " than its peers"));
+  }
+  for (const Keyspace& keyspace : ring->spec().keyspaces) {
+    uint32_t& copies =
+        world_.least_copies.emplace(keyspace.name, UINT32_MAX).first->second;
+    copies = std::min({copies, ring->EffectiveW(keyspace),
+                       ring->EffectiveN(keyspace) -
+                           ring->EffectiveR(keyspace) + 1});
+  }
+  for (const Member& member : ring->spec().members) {
+    world_.members.insert(member.id);
+  }
+  if (world_.newest_ring == nullptr ||
+      world_.newest_ring->epoch() < ring->epoch()) {
+    world_.newest_ring = std::move(ring);
+  }
 }
 
 // --- Client calls ---
@@ -862,6 +926,7 @@ void Node::Perform(ControlEffects& effects) {
   }
   if (effects.ring != nullptr) {
     process.ring = effects.ring;
+    Publish(effects.ring);
     process.epoch_offered = effects.ring->epoch();
     Say(Trace::Kind::kControl,
         absl::StrCat("adopts ring epoch ", effects.ring->epoch()));
@@ -890,7 +955,10 @@ void Node::Perform(ControlEffects& effects) {
     }
   }
   if (effects.stop.has_value()) {
-    if (disk_ == Disk::kOld) {
+    if (HasLeft()) {
+      departed_ = true;
+      Say(Trace::Kind::kControl, effects.stop->message);
+    } else if (disk_ == Disk::kOld) {
       refused_ = true;
       // What it took while nobody knew better goes with it.
       if (world_.disk_lost) world_.disk_lost(index_, -kForever);

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,15 @@ struct World {
   std::function<void()> processes_changed;
   // Node `node` lost power; all that it wrote by `synced` is safe.
   std::function<void(int node, WorldTime synced)> power_lost;
+  // The newest ring that any node has adopted.
+  std::shared_ptr<const Ring> newest_ring;
+  // Each epoch's ring as the first to adopt it has it.
+  std::map<RingEpoch, std::string> rings;
+  // On how many nodes at least, at any time, was what is acknowledged in each
+  // keyspace, or what a strict read showed.
+  std::map<std::string, uint32_t> least_copies;
+  // Everybody who has been in one of them.
+  std::set<NodeId> members;
   // The disk of `node` was exchanged; of what it wrote after `kept` nothing is
   // left.
   std::function<void(int node, WorldTime kept)> disk_lost;
@@ -75,9 +85,17 @@ class Node {
   bool frozen() const { return frozen_; }
   // A crash is armed and has not come yet.
   bool doomed() const { return crash_.has_value(); }
-  // It is, or will stay, no member any more: its disk is empty, or its peers
-  // have refused an older one.
-  bool gone() const { return disk_ == Disk::kEmpty || refused_; }
+  // What is on its disk is no member: it stands by, has left the ring, or its
+  // peers have refused an older disk.
+  bool gone() const { return disk_ == Disk::kEmpty || refused_ || departed_; }
+  // It runs, with an empty disk, and is in no ring.
+  bool stands_by() const;
+  // It left the ring and stopped.
+  bool departed() const { return departed_; }
+  // `id` was this node's, and no disk has it any more.
+  bool HasLost(const NodeId& id) const;
+  // As it calls itself: each new disk has a name of its own.
+  std::string name() const;
   // Slower than planned, or refusing writes.
   bool hampered() const {
     return stalled_ || full_ || no_room_ || disk_factor_ != 1 ||
@@ -118,6 +136,8 @@ class Node {
     WorldTime synced = 0;  // what was written by then is in it
   };
   Backup TakeBackup() const { return {engine_.DurableImage(), synced_by_}; }
+  // Forms no ring; comes up with an empty disk.
+  void StandBy() { disk_ = Disk::kEmpty; }
   // The machine loses its disk and gets an empty one, or one with `backup` on
   // it; it starts after `down`.
   void ExchangeDisk(std::optional<Backup> backup, WorldTime down);
@@ -202,9 +222,6 @@ class Node {
     RingEpoch epoch_offered = 0;
     RingEpoch epoch_confirmed = 0;
     std::shared_ptr<const Ring> ring;
-    // Members of `numbers_of`, by index in the world.
-    std::shared_ptr<const Ring> numbers_of;
-    std::vector<NodeNumber> numbers;
     uint64_t refused_at_bound = 0;
     bool told_full = false;
   };
@@ -253,9 +270,11 @@ class Node {
   void SendHello(HelloCall call);
   void Dial(LinkDial dial);
   void OnLinkClosed(LinkId link, absl::Status reason);
-  void OnData(int from_node, const std::string& bytes);
-  // The member that node `node` of the world is; kNoNode if it is none.
-  NodeNumber NumberOf(int node);
+  void OnData(int from_node, const NodeId& from_id, const std::string& bytes);
+  // Its ring goes on without it, or is about to.
+  bool HasLeft() const;
+  // Notes a ring for the world, which has one of each epoch.
+  void Publish(std::shared_ptr<const Ring> ring);
   int ShardOfMessage(const DataMessage& message) const;
   int ShardOfCall(const ClientCall& call);
 
@@ -277,6 +296,9 @@ class Node {
   bool no_room_ = false;
   Disk disk_ = Disk::kOwn;
   bool refused_ = false;  // an older disk, by its peers
+  bool departed_ = false;
+  int generation_ = 0;       // of disks
+  std::vector<NodeId> ids_;  // of the disks so far, if they have one
   int64_t disk_factor_ = 1;
   WorldTime turn_delay_ = 0;
   double not_cached_share_ = 0;

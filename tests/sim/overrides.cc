@@ -45,6 +45,9 @@ absl::Status KeepNodes(int nodes, Plan& plan) {
                        plan.keyspaces[k].name, " has N=", plan.keyspaces[k].n));
     }
   }
+  // Those that stand by come last.
+  const int taken = static_cast<int>(plan.nodes.size()) - nodes;
+  plan.topology.spares = std::max(0, plan.topology.spares - taken);
   plan.nodes.resize(static_cast<size_t>(nodes));
   const uint64_t all = (1ull << nodes) - 1;
   std::erase_if(plan.faults,

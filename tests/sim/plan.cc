@@ -211,6 +211,46 @@ std::vector<Fault> PlanFaults(Random& random, int nodes, WorldTime length) {
   return faults;
 }
 
+// Every third seed changes its ring. Its disks are lost by those who change it,
+// one at a time.
+void PlanTopology(Plan& plan) {
+  SeededRandom random = RandomFor(plan.seed, Purpose::kTopology);
+  if (!random.Chance(0.33)) return;
+  TopologyPlan& topology = plan.topology;
+  topology.operations = 1 + static_cast<int>(random.Uniform(6));
+  topology.spares = static_cast<int>(random.Uniform(4));
+  if (random.Chance(0.3)) {
+    topology.stream_rate =
+        static_cast<uint64_t>(plan.workload.value_bytes_max) *
+        (20 + random.Uniform(400));
+  }
+  const NodePlan model = plan.nodes.front();
+  for (int i = 0; i < topology.spares; ++i) {
+    NodePlan node = model;
+    node.rack = plan.nodes[random.Uniform(plan.nodes.size())].rack;
+    node.host = absl::StrCat("h", plan.nodes.size());
+    node.shards = Pick(random, {1, 1, 2, 3});
+    node.clock_origin = static_cast<int64_t>(random.Uniform(1000)) * kSecond;
+    plan.nodes.push_back(node);
+  }
+  std::erase_if(plan.faults, [](const Fault& fault) {
+    return fault.kind == FaultKind::kLostDisk ||
+           fault.kind == FaultKind::kOldDisk ||
+           fault.kind == FaultKind::kBitRot;
+  });
+  const size_t nodes = plan.nodes.size();
+  for (Fault& fault : plan.faults) {
+    if (topology.spares == 0 || !random.Chance(0.4)) continue;
+    fault.node = static_cast<int>(random.Uniform(nodes));
+    if (fault.mask != 0) {
+      fault.mask = 1 + random.Uniform((1ull << nodes) - 2);
+      if (fault.kind == FaultKind::kPartial) {
+        fault.mask &= ~(1ull << fault.node);
+      }
+    }
+  }
+}
+
 void NumberFaults(Plan& plan) {
   int number = 0;
   for (Fault& fault : plan.faults) fault.number = number++;
@@ -283,6 +323,16 @@ std::string Plan::ToString() const {
       workload.clients, workload.operations, workload.keys,
       network.streams ? "streams" : "loose messages", faults.size(),
       operators ? ", operators" : "");
+  if (topology.operations > 0) {
+    absl::StrAppendFormat(
+        &out, "  %d topology operations, %d of the nodes stand by at first",
+        topology.operations, topology.spares);
+    if (topology.stream_rate > 0) {
+      absl::StrAppendFormat(&out, ", at most %u bytes a second",
+                            topology.stream_rate);
+    }
+    out += "\n";
+  }
   for (size_t i = 0; i < nodes.size(); ++i) {
     absl::StrAppendFormat(
         &out, "  n%d: rack %s, weight %g, %d shards, %d ppm, %g s\n", i,
@@ -340,6 +390,7 @@ Plan PlanOf(uint64_t seed) {
   }
   PlanDiskFaults(plan);
   plan.operators = seed % 6 == 0;
+  PlanTopology(plan);
   NumberFaults(plan);
   return plan;
 }

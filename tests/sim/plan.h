@@ -33,6 +33,7 @@ enum class Purpose : uint64_t {
   kHammer = 9,
   kDiskFault = 10,
   kOperators = 20,
+  kTopology = 21,
 };
 SeededRandom RandomFor(uint64_t seed, Purpose purpose, uint64_t index = 0);
 
@@ -60,6 +61,13 @@ struct NetworkPlan {
   // Messages kept back for long and then delivered.
   double held_share = 0;
   WorldTime held_max = 60 * kSecond;
+};
+
+// How the ring changes while clients work.
+struct TopologyPlan {
+  int operations = 0;  // that operators think of; 0: the ring stays as it is
+  int spares = 0;      // of `nodes`, the last ones: stand by at first
+  uint64_t stream_rate = 0;  // bytes a second; 0: no bound
 };
 
 struct DiskPlan {
@@ -166,6 +174,7 @@ struct Plan {
   WorldTime length = 60 * kSecond;  // of the workload, at least
   // Keyspaces that clients do not use come and go meanwhile.
   bool operators = false;
+  TopologyPlan topology;
 
   std::string ToString() const;
 };

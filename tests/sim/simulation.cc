@@ -17,6 +17,7 @@
 #include "tests/sim/node.h"
 #include "tests/sim/operators.h"
 #include "tests/sim/scheduler.h"
+#include "tests/sim/topology.h"
 #include "tests/sim/workload.h"
 
 namespace ringkv::sim {
@@ -25,6 +26,11 @@ namespace {
 // Bounds of simulated time, once there are no faults.
 constexpr WorldTime kFormingMax = 120 * kSecond;
 constexpr WorldTime kRecoveryMax = 60 * kSecond;
+// What was begun of an operation goes on to its end, and dead members are taken
+// out one after the other.
+constexpr WorldTime kTopologyMax = 240 * kSecond;
+// What a node holds no more is deleted by then.
+constexpr WorldTime kDropMax = 15 * kSecond;
 constexpr WorldTime kHintsMax = 120 * kSecond;
 constexpr WorldTime kQuietMax = 60 * kSecond;
 constexpr WorldTime kFinalReadsMax = 120 * kSecond;
@@ -75,6 +81,7 @@ class Simulation {
     for (size_t i = 0; i < plan.nodes.size(); ++i) {
       world_.nodes.push_back(
           std::make_unique<Node>(world_, static_cast<int>(i)));
+      if (static_cast<int>(i) >= Founders()) world_.nodes.back()->StandBy();
     }
   }
 
@@ -118,6 +125,10 @@ class Simulation {
 
  private:
   int Nodes() const { return static_cast<int>(world_.nodes.size()); }
+  // The nodes that form the ring; the others stand by.
+  int Founders() const {
+    return static_cast<int>(plan_.nodes.size()) - plan_.topology.spares;
+  }
   // Those that are members still.
   std::vector<int> LiveNodes() const {
     std::vector<int> live;
@@ -163,12 +174,12 @@ class Simulation {
   // --- Phases ---
 
   bool Form() {
-    for (int i = 0; i < Nodes(); ++i) {
+    for (int i = 0; i < Founders(); ++i) {
       scheduler_.At(static_cast<WorldTime>(random_.Uniform(kSecond)),
                     [this, i] { At(i).Start(); });
     }
     const int leader =
-        static_cast<int>(random_.Uniform(static_cast<uint64_t>(Nodes())));
+        static_cast<int>(random_.Uniform(static_cast<uint64_t>(Founders())));
     bool made = false;
     absl::Status last;
     TryInit(leader, made, last);
@@ -202,7 +213,7 @@ class Simulation {
     scheduler_.After(500 * kMillisecond, [this, leader, &made, &last] {
       if (made) return;
       InitCall call;
-      call.expected_nodes = static_cast<uint32_t>(Nodes());
+      call.expected_nodes = static_cast<uint32_t>(Founders());
       call.placement = plan_.placement;
       call.vnodes = plan_.vnodes;
       ++calls_out_;
@@ -223,7 +234,7 @@ class Simulation {
 
   void TryCreate(const Keyspace& keyspace, bool& created, absl::Status& last) {
     const int node =
-        static_cast<int>(random_.Uniform(static_cast<uint64_t>(Nodes())));
+        static_cast<int>(random_.Uniform(static_cast<uint64_t>(Founders())));
     scheduler_.After(50 * kMillisecond, [this, node, &keyspace, &created,
                                          &last] {
       ++calls_out_;
@@ -261,7 +272,7 @@ class Simulation {
   void Work() {
     Say(Trace::Kind::kProcess, "the workload begins");
     NoteConnectivity();
-    workload_ = std::make_unique<Workload>(world_, ring_);
+    workload_ = std::make_unique<Workload>(world_);
     const WorldTime begin = scheduler_.now();
     story_.work_began = begin;
     for (const Fault& fault : plan_.faults) {
@@ -280,6 +291,14 @@ class Simulation {
     if (plan_.operators) {
       operators_ = std::make_unique<Operators>(world_);
       operators_->Start(plan_.length);
+    }
+    if (plan_.topology.operations > 0) {
+      for (int i = Founders(); i < Nodes(); ++i) {
+        scheduler_.After(static_cast<WorldTime>(random_.Uniform(10 * kSecond)),
+                         [this, i] { At(i).Start(); });
+      }
+      topology_ = std::make_unique<Topology>(world_);
+      topology_->Start(plan_.length);
     }
     workload_->Start();
     Await(plan_.length, plan_.length, [] { return false; });
@@ -457,6 +476,7 @@ class Simulation {
           -node->clocks().WallErrorMicros(scheduler_.now()));
       node->StartNow();
     }
+    if (topology_ != nullptr) topology_->Settle();
     NoteConnectivity();
     // Messages that are kept back belong to the faults.
     const WorldTime last = network_.last_held_arrival();
@@ -466,7 +486,27 @@ class Simulation {
     }
   }
 
+  // Every operation comes to its end, and the ring has no dead members.
+  bool AwaitTopology() {
+    if (topology_ == nullptr) return true;
+    if (!Await(kTopologyMax, 100 * kMillisecond, [this] {
+          for (const auto& node : world_.nodes) {
+            if (!node->doomed()) node->StartNow();
+          }
+          return topology_->Settled();
+        })) {
+      Complain("liveness",
+               absl::StrCat("the ring is not at rest ", kTopologyMax / kSecond,
+                            " s after the faults: ", topology_->Trouble()));
+      return false;
+    }
+    ring_ = world_.newest_ring;
+    Await(kDropMax, kSecond, [] { return false; });
+    return true;
+  }
+
   bool AwaitRecovery() {
+    if (!AwaitTopology()) return false;
     // Crashes that were armed before the faults stopped may still come.
     const bool recovered = Await(kRecoveryMax, 100 * kMillisecond, [this] {
       for (const auto& node : world_.nodes) {
@@ -688,7 +728,9 @@ class Simulation {
       const bool rotten = key_losses_.contains(
           {plan_.keyspaces[static_cast<size_t>(space)].name,
            workload_->KeyName(key)});
-      if (!lossy && plan_.hint_bytes_max >= kHintsForAll &&
+      // What a source had missed, and a hint brought to enough others, waits
+      // for a read.
+      if (!lossy && topology_ == nullptr && plan_.hint_bytes_max >= kHintsForAll &&
           disk_losses_.empty() && !rotten &&
           !disturbed.contains({space, key}) && network_.MayHold() == false) {
         CompareKey(space, key, "though no coordinator died");
@@ -1046,6 +1088,9 @@ class Simulation {
       history.keyspace = keyspace.name;
       history.key = workload_->KeyName(key.second);
       history.lww = keyspace.mode == VersionMode::kLww;
+      if (topology_ != nullptr) {
+        history.least_copies = world_.least_copies[keyspace.name];
+      }
       std::stable_sort(history.operations.begin(), history.operations.end(),
                        [](const Operation& a, const Operation& b) {
                          return a.invoked < b.invoked;
@@ -1085,7 +1130,10 @@ class Simulation {
       return losses != key_losses_.end() &&
              losses->second.front().at < recorded.operation.ended;
     };
-    CheckAvailability(connectivity_, *ring_, world_, workload_->recorded(),
+    const auto ring_during = [this](WorldTime from, WorldTime until) {
+      return topology_ == nullptr ? ring_ : topology_->RingDuring(from, until);
+    };
+    CheckAvailability(connectivity_, ring_during, world_, workload_->recorded(),
                       rotten, [this](const char* check, std::string text) {
                         Complain(check, std::move(text));
                       });
@@ -1141,6 +1189,7 @@ class Simulation {
   std::shared_ptr<const Ring> ring_;
   std::unique_ptr<Workload> workload_;
   std::unique_ptr<Operators> operators_;
+  std::unique_ptr<Topology> topology_;
   std::vector<std::function<void()>> undos_;
   bool healed_ = false;
   int calls_out_ = 0;

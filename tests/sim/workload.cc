@@ -39,10 +39,8 @@ struct Workload::Attempt {
   bool over = false;
 };
 
-Workload::Workload(World& world, std::shared_ptr<const Ring> ring)
-    : world_(world),
-      ring_(std::move(ring)),
-      ask_random_(RandomFor(world.plan.seed, Purpose::kFinal)) {
+Workload::Workload(World& world)
+    : world_(world), ask_random_(RandomFor(world.plan.seed, Purpose::kFinal)) {
   const size_t slots = world.plan.keyspaces.size() *
                        static_cast<size_t>(world.plan.workload.keys);
   shared_contexts_.resize(slots);
@@ -54,7 +52,7 @@ Workload::Workload(World& world, std::shared_ptr<const Ring> ring)
                                    static_cast<uint64_t>(i))});
     client->contexts.resize(slots);
     client->sticky = client->random.Chance(world.plan.workload.sticky_share);
-    client->sticky_node = static_cast<int>(client->random.Uniform(Nodes()));
+    client->sticky_node = AnyMember(client->random);
     clients_.push_back(std::move(client));
   }
 }
@@ -229,19 +227,50 @@ void Workload::DrawQuorum(Client& client, Request& request) {
       least_w + static_cast<uint32_t>(random.Uniform(space.n - least_w + 1));
 }
 
+int Workload::AnyMember(SeededRandom& random) const {
+  std::vector<int> nodes;
+  for (const Member& member : world_.newest_ring->spec().members) {
+    nodes.push_back(world_.AtAddress(member.peer_address)->index());
+  }
+  std::sort(nodes.begin(), nodes.end());
+  return nodes[random.Uniform(nodes.size())];
+}
+
+uint32_t Workload::Least(int space, uint32_t asked,
+                         uint32_t Keyspace::*setting) const {
+  uint32_t least = UINT32_MAX;
+  const auto note = [&](const Ring* ring) {
+    if (ring == nullptr) return;
+    const Keyspace* keyspace = ring->FindKeyspace(Space(space).name);
+    if (keyspace == nullptr) return;
+    Keyspace meant = *keyspace;
+    if (asked != 0) meant.*setting = asked;
+    least = std::min({least, meant.*setting, ring->EffectiveN(*keyspace)});
+  };
+  for (const auto& node : world_.nodes) {
+    if (node->control() == nullptr || node->control()->ring() == nullptr) {
+      continue;
+    }
+    note(node->control()->ring().get());
+    note(node->control()->ring()->other());
+  }
+  note(world_.newest_ring.get());
+  return least;
+}
+
 int Workload::DrawNode(Client& client, int space, int key) {
   SeededRandom& random = client.random;
   if (client.sticky && random.Chance(0.9)) return client.sticky_node;
   if (random.Chance(world_.plan.workload.direct_share)) {
-    const Keyspace* keyspace = ring_->FindKeyspace(Space(space).name);
-    const auto replicas =
-        ring_->PreferenceList(*keyspace, TokenOf(KeyName(key)));
+    const Ring& ring = *world_.newest_ring;
+    const Keyspace* keyspace = ring.FindKeyspace(Space(space).name);
+    const auto replicas = ring.PreferenceList(*keyspace, TokenOf(KeyName(key)));
     const NodeNumber number = replicas[random.Uniform(replicas.size())];
-    const Member* member = ring_->FindMember(number);
+    const Member* member = ring.FindMember(number);
     const Node* node = world_.AtAddress(member->peer_address);
     return node->index();
   }
-  return static_cast<int>(random.Uniform(Nodes()));
+  return AnyMember(random);
 }
 
 void Workload::Issue(Client& client, Request request, ReplyDone done) {
@@ -266,7 +295,7 @@ void Workload::Issue(Client& client, Request request, ReplyDone done) {
   recorded.space = asked.space;
   recorded.key = asked.key;
   recorded.node = attempt->node;
-  recorded.r = std::min(asked.r != 0 ? asked.r : space.r, Nodes());
+  recorded.r = Least(asked.space, asked.r, &Keyspace::r);
   recorded.overlaps =
       asked.kind == OperationKind::kGet
           ? (asked.r != 0 ? asked.r : space.r) + space.w > space.n
@@ -282,7 +311,7 @@ void Workload::Issue(Client& client, Request request, ReplyDone done) {
   operation.strict = asked.strict;
   operation.blind = asked.blind;
   operation.expires = asked.expires;
-  operation.acks_needed = std::min(asked.w != 0 ? asked.w : space.w, Nodes());
+  operation.acks_needed = Least(asked.space, asked.w, &Keyspace::w);
   if (asked.context.has_value()) operation.context_from = asked.context->source;
 
   const Quorum quorum =
@@ -403,7 +432,7 @@ void Workload::OnResult(std::shared_ptr<Attempt> attempt, CallResult result) {
   if (result.not_sent) {
     if (attempt->tries < kAttemptsMax && time_left && request.node < 0 &&
         !attempt->maybe_ran) {
-      attempt->node = static_cast<int>(client.random.Uniform(Nodes()));
+      attempt->node = AnyMember(client.random);
       attempt->node_start_id =
           world_.nodes[static_cast<size_t>(attempt->node)]->start_id();
       if (PutCall* put = std::get_if<PutCall>(&attempt->call)) {
@@ -458,7 +487,7 @@ void Workload::OnResult(std::shared_ptr<Attempt> attempt, CallResult result) {
       attempt->deadline = world_.scheduler.now() + world_.plan.workload.timeout;
     }
     if (request.context.has_value() && !lww && client.random.Chance(0.7)) {
-      attempt->node = static_cast<int>(client.random.Uniform(Nodes()));
+      attempt->node = AnyMember(client.random);
       if (PutCall* put = std::get_if<PutCall>(&attempt->call)) {
         put->request = RequestKey{};
       }
@@ -481,7 +510,7 @@ void Workload::Judge(const Recorded& recorded, const absl::Status& status,
   bool expected = false;
   switch (status.code()) {
     case absl::StatusCode::kOk:
-      expected = !impossible;
+      expected = !impossible || SettingsChange();
       break;
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
@@ -490,10 +519,11 @@ void Workload::Judge(const Recorded& recorded, const absl::Status& status,
       expected = true;
       break;
     case absl::StatusCode::kFailedPrecondition:
-      expected = recorded.operation.IsWrite();
+      // A node that is in no ring, or in none any more, says so.
+      expected = recorded.operation.IsWrite() || SettingsChange();
       break;
     case absl::StatusCode::kInvalidArgument:
-      expected = impossible || shared_id ||
+      expected = impossible || shared_id || SettingsChange() ||
                  (recorded.operation.IsWrite() &&
                   writes_[Slot(recorded.space, recorded.key)] >= kSiblingsMax);
       break;
@@ -536,6 +566,9 @@ void Workload::Finish(std::shared_ptr<Attempt> attempt, Outcome outcome,
     ++answered_ok_;
     operation.ended = world_.scheduler.now();
     Judge(recorded, answer->status, false);
+    operation.acks_needed =
+        std::min(operation.acks_needed,
+                 Least(recorded.space, attempt->request.w, &Keyspace::w));
     if (const GetAnswer* get = std::get_if<GetAnswer>(&answer->answer)) {
       Fill(operation, get->siblings, get->context.has_value());
       reply.context = get->context;
@@ -651,14 +684,15 @@ void Workload::Burst(Client& client, std::function<void()> done) {
 
 void Workload::Hammer(int node, uint64_t pick, WorldTime length) {
   if (stopping_) return;
+  const Ring& ring = *world_.newest_ring;
   std::vector<Request> owned;
   for (size_t space = 0; space < world_.plan.keyspaces.size(); ++space) {
     const Keyspace* keyspace =
-        ring_->FindKeyspace(world_.plan.keyspaces[space].name);
+        ring.FindKeyspace(world_.plan.keyspaces[space].name);
     for (int key = 0; key < world_.plan.workload.keys; ++key) {
       for (const NodeNumber number :
-           ring_->PreferenceList(*keyspace, TokenOf(KeyName(key)))) {
-        const Member& member = *ring_->FindMember(number);
+           ring.PreferenceList(*keyspace, TokenOf(KeyName(key)))) {
+        const Member& member = *ring.FindMember(number);
         if (world_.AtAddress(member.peer_address)->index() != node) continue;
         Request request;
         request.kind = OperationKind::kPut;
@@ -714,7 +748,7 @@ void Workload::HammerOn(Client& client, const Request& target, int left,
 void Workload::Scan(Client& client, int space, std::string cursor, int pages,
                     int node, std::function<void()> done) {
   if (node < 0) {
-    node = static_cast<int>(client.random.Uniform(Nodes()));
+    node = AnyMember(client.random);
     ++operations_;  // all pages are one
   }
   ScanCall call;

@@ -43,7 +43,7 @@ struct Recorded {
 
 class Workload {
  public:
-  Workload(World& world, std::shared_ptr<const Ring> ring);
+  explicit Workload(World& world);
   ~Workload();
 
   // Sets the clients going; they stop after the planned number of operations.
@@ -121,9 +121,13 @@ class Workload {
   size_t Slot(int space, int key) const {
     return static_cast<size_t>(space * world_.plan.workload.keys + key);
   }
-  uint32_t Nodes() const {
-    return static_cast<uint32_t>(world_.plan.nodes.size());
-  }
+  // A node that is in the ring now.
+  int AnyMember(SeededRandom& random) const;
+  // The least that R or W (`setting`) may mean to any node now, if `asked` (0:
+  // the keyspace's own) is asked for.
+  uint32_t Least(int space, uint32_t asked, uint32_t Keyspace::*setting) const;
+  // The keyspace's N, R and W may change in this run.
+  bool SettingsChange() const { return world_.plan.topology.operations > 0; }
 
   void NextOf(Client& client);
   void After(Client& client, WorldTime delay, std::function<void()> action);
@@ -150,7 +154,6 @@ class Workload {
   void Say(const Client& client, std::string text);
 
   World& world_;
-  std::shared_ptr<const Ring> ring_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<std::vector<HeldContext>> shared_contexts_;  // by slot
   std::vector<size_t> writes_;                             // begun, by slot
