@@ -58,39 +58,80 @@ class SegmentWalk {
   ReplicaSet set_;
 };
 
+// How the replicas of one range change.
+struct RangeChange {
+  std::vector<NodeNumber> gainers;
+  std::vector<NodeNumber> losers;
+  std::vector<NodeNumber> living;  // of those before; sorted
+  // Every replica must merge so many others that it has whatever was
+  // acknowledged. Otherwise a write has W copies afterwards anyway: where it
+  // was, or at the partner of a loser that had it, and at the gainers that
+  // merge the old set for want of a partner.
+  bool all_merge = false;
+};
+
+bool HasPartner(const Ring& ring, const RangeChange& change, size_t gainer) {
+  return gainer < change.losers.size() &&
+         !IsTakenForDead(ring, change.losers[gainer]);
+}
+
+RangeChange ChangeOf(const Ring& ring, const ReplicaSet& before,
+                     const ReplicaSet& after) {
+  RangeChange change;
+  change.gainers = Without(after.nodes, before.nodes);
+  change.losers = Without(before.nodes, after.nodes);
+  for (NodeNumber node : before.nodes) {
+    if (!IsTakenForDead(ring, node)) change.living.push_back(node);
+  }
+  std::sort(change.living.begin(), change.living.end());
+  const uint32_t dead =
+      static_cast<uint32_t>(before.nodes.size() - change.living.size());
+  uint32_t copies = before.w - std::min(before.w, dead);
+  for (size_t i = 0; i < change.gainers.size(); ++i) {
+    if (!HasPartner(ring, change, i)) ++copies;
+  }
+  change.all_merge =
+      copies < after.w && !Planted("too-few-copies-after-change");
+  return change;
+}
+
 // What `node` must get of one range; false: nothing.
 bool TransferOf(const Ring& ring, NodeNumber node, const ReplicaSet& before,
                 const ReplicaSet& after, Transfer& transfer) {
   if (!absl::c_linear_search(after.nodes, node)) return false;
-  const std::vector<NodeNumber> gainers = Without(after.nodes, before.nodes);
-  const std::vector<NodeNumber> losers = Without(before.nodes, after.nodes);
+  const RangeChange change = ChangeOf(ring, before, after);
+  const auto at =
+      std::find(change.gainers.begin(), change.gainers.end(), node);
+  const size_t gainer = static_cast<size_t>(at - change.gainers.begin());
+  transfer.gains = at != change.gainers.end();
   transfer.sources.clear();
-  const auto at = std::find(gainers.begin(), gainers.end(), node);
-  if (at != gainers.end()) {
-    transfer.gains = true;
-    transfer.sources_needed = 1;
-    const size_t index = static_cast<size_t>(at - gainers.begin());
-    if (Planted("stream-from-any") && !before.nodes.empty()) {
-      transfer.sources.push_back(before.nodes.front());
-    } else if (index < losers.size() && !IsTakenForDead(ring, losers[index])) {
-      transfer.sources.push_back(losers[index]);
-    } else {
-      for (NodeNumber old : before.nodes) {
-        if (!IsTakenForDead(ring, old)) transfer.sources.push_back(old);
-      }
-      std::sort(transfer.sources.begin(), transfer.sources.end());
-      // What only those who are dead had acknowledged is gone with them.
-      transfer.sources_needed =
-          std::min(before.n - before.w + 1,
-                   static_cast<uint32_t>(transfer.sources.size()));
+  transfer.sources_needed = 1;
+  // N-W+1 old replicas have whatever was acknowledged, this one among them. If
+  // fewer live, what only the others had is gone.
+  const auto merge_old = [&] {
+    for (NodeNumber old : change.living) {
+      if (old != node) transfer.sources.push_back(old);
     }
+    transfer.sources_needed = std::min<uint32_t>(
+        before.n - before.w + (transfer.gains ? 1 : 0),
+        static_cast<uint32_t>(transfer.sources.size()));
+  };
+  if (transfer.gains && Planted("stream-from-any") && !before.nodes.empty()) {
+    transfer.sources.push_back(before.nodes.front());
+  } else if (change.all_merge) {
+    merge_old();
+    return transfer.sources_needed > 0;
+  } else if (transfer.gains && HasPartner(ring, change, gainer)) {
+    transfer.sources.push_back(change.losers[gainer]);
+  } else if (transfer.gains) {
+    merge_old();
   }
   // Losers beyond the pairs go to everybody, whoever gains.
-  for (size_t i = gainers.size(); i < losers.size(); ++i) {
-    if (IsTakenForDead(ring, losers[i])) continue;
-    if (at == gainers.end()) transfer.gains = false;
-    if (!absl::c_linear_search(transfer.sources, losers[i])) {
-      transfer.sources.push_back(losers[i]);
+  for (size_t i = change.gainers.size(); i < change.losers.size(); ++i) {
+    const NodeNumber loser = change.losers[i];
+    if (IsTakenForDead(ring, loser)) continue;
+    if (!absl::c_linear_search(transfer.sources, loser)) {
+      transfer.sources.push_back(loser);
     }
     transfer.sources_needed = static_cast<uint32_t>(transfer.sources.size());
   }
@@ -111,7 +152,9 @@ void ForEachChange(
     ForEachRange(ring, keyspace,
                  [&](const TokenRange& range, const ReplicaSet& before,
                      const ReplicaSet& after) {
-                   if (before.nodes != after.nodes) visit(range, before, after);
+                   if (before.nodes != after.nodes || before.w != after.w) {
+                     visit(range, before, after);
+                   }
                  });
   }
 }
@@ -214,7 +257,8 @@ std::vector<Move> MovesOf(const Ring& ring) {
       for (NodeNumber source : transfer.sources) {
         Sum& sum = sums[{node, source}];
         ++sum.ranges;
-        sum.share += ShareOf(range);
+        // Otherwise the two compare, and move what differs.
+        if (transfer.gains) sum.share += ShareOf(range);
       }
     }
   });

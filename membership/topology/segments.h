@@ -46,7 +46,7 @@ struct Transfer {
   std::vector<NodeNumber> sources;
   uint32_t sources_needed = 1;
   // `node` is pending there: it wipes the range first. Otherwise it has the
-  // range already, and merges what one who leaves it holds.
+  // range already, and merges what others hold more.
   bool gains = true;
   bool operator==(const Transfer&) const = default;
 };
@@ -55,7 +55,9 @@ struct Transfer {
 // neighbours with equal sources are one. Members that are removed or replaced
 // as dead are no source. Gainers and losers are paired one to one; a gainer
 // without a living partner merges every other old replica; a loser without a
-// partner is merged into every replica of the new set.
+// partner is merged into every replica of the new set. Where that could leave a
+// write on fewer nodes than the new W (W is raised, or fewer nodes than N are
+// left without a dead one), every replica of the new set merges the old one.
 std::vector<Transfer> TransfersOf(const Ring& ring, NodeNumber node);
 
 // The nodes for which TransfersOf is not empty, by number.
@@ -67,7 +69,7 @@ struct Move {
   NodeNumber to{};
   uint64_t ranges = 0;
   // Of all that `from` holds now, by token space and over all keyspaces.
-  double share_of_sender = 0;
+  double share_of_sender = 0;  // what both hold already does not count
 };
 
 // By receiver, then sender. What a receiver may take from several sources is

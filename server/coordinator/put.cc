@@ -499,7 +499,8 @@ uint32_t PutCoordinator::AcksIn(const WriteSet& set) const {
   if (need_.strict && !Planted("stand-in-at-strict")) return CountAcks(acks);
   for (const auto& [holder, targets] : hint_acks_) {
     if (!set.new_owners && ring_->IsJoining(holder) &&
-        ring_->spec().operation->phase == TopologyPhase::kStart) {
+        ring_->spec().operation->phase == TopologyPhase::kStart &&
+        !Planted("joiner-hint-counts")) {
       RINGKV_MARK("hint-of-joiner-does-not-count");
       continue;  // if its join is aborted, it goes with all that it holds
     }

@@ -111,8 +111,12 @@ void Streaming::MakeParts() {
     part.range = *range;
     part.sources_needed = transfer.sources_needed;
     for (NodeNumber node : transfer.sources) {
-      part.sources[node].progress =
-          log_.Find({begun_, part.keyspace, part.range, node});
+      TransferProgress& progress = part.sources[node].progress;
+      progress = log_.Find({begun_, part.keyspace, part.range, node});
+      // Of what it holds already it fetches what differs.
+      if (!transfer.gains && progress == TransferProgress()) {
+        progress.stage = TransferProgress::Stage::kVerifying;
+      }
     }
   }
 }

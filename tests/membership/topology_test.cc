@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <bit>
+#include <bitset>
 #include <map>
 #include <set>
 
@@ -256,6 +258,131 @@ TEST(TopologyTest, HopelessRequestsAreRefusedWithTheReason) {
   TopologyRequest heavy = About(TopologyKind::kWeight, 1);
   heavy.weight = 1000;
   EXPECT_TRUE(absl::IsInvalidArgument(refusal(heavy)));
+}
+
+TEST(TopologyTest, ASwitchedOperationGoesOnWithoutAMemberThatNeverComesBack) {
+  RingSpec spec = FirstSpec(5, PlacementStrategy::kHashed);
+  // Every replica counts for its barrier.
+  spec.keyspaces[0].r = spec.keyspaces[0].w = 1;
+  absl::StatusOr<RingSpec> started =
+      StartOperation(About(TopologyKind::kWeight, 1), spec);
+  ASSERT_TRUE(started.ok()) << started.status();
+  const TopologyRequest dead = About(TopologyKind::kRemoveDead, 3);
+  // An abort is the way out of this phase.
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(StartOperation(dead, *started).status()));
+  const RingSpec switched = SwitchOperation(*started);
+  const auto without_it = [](NodeNumber node) { return node != NodeNumber{3}; };
+  EXPECT_FALSE(BarrierReached(*Made(switched), without_it));
+
+  const absl::StatusOr<RingSpec> vouched = StartOperation(dead, switched);
+  ASSERT_TRUE(vouched.ok()) << vouched.status();
+  EXPECT_EQ(vouched->epoch, switched.epoch + 1);
+  EXPECT_EQ(vouched->operation->kind, TopologyKind::kWeight);
+  EXPECT_TRUE(BarrierReached(*Made(*vouched), without_it));
+  EXPECT_TRUE(IsTakenForDead(*Made(*vouched), NodeNumber{3}));
+  CheckStep(*vouched);
+  EXPECT_TRUE(absl::IsNotFound(
+      StartOperation(About(TopologyKind::kRemoveDead, 9), switched).status()));
+  // It is a member still, which is taken out once this is over.
+  const RingSpec finished = FinishOperation(*vouched);
+  EXPECT_FALSE(finished.operation.has_value());
+  EXPECT_NE(Made(finished)->FindMember(NodeNumber{3}), nullptr);
+}
+
+// The fewest copies that a write from before the operation has after it, over
+// all W nodes that may have acknowledged it and all sources that suffice; the
+// write is lost if only those that are taken for dead had it.
+void CheckCopies(const RingSpec& spec) {
+  const std::shared_ptr<const Ring> ring = Made(spec);
+  std::map<NodeNumber, std::vector<Transfer>> transfers;
+  for (const Member& member : spec.members) {
+    transfers[member.number] = TransfersOf(*ring, member.number);
+  }
+  ForEachRange(*ring, spec.keyspaces[0], [&](const TokenRange& range,
+                                             const ReplicaSet& before,
+                                             const ReplicaSet& after) {
+    const size_t nodes = before.nodes.size();
+    for (uint32_t holders = 0; holders < 1u << nodes; ++holders) {
+      if (std::popcount(holders) != static_cast<int>(before.w)) continue;
+      std::set<NodeNumber> have;
+      for (size_t i = 0; i < nodes; ++i) {
+        const bool dead = IsTakenForDead(*ring, before.nodes[i]);
+        if (((holders >> i) & 1) && !dead) have.insert(before.nodes[i]);
+      }
+      if (have.empty()) continue;
+      uint32_t copies = 0;
+      for (const NodeNumber node : after.nodes) {
+        bool has = have.count(node) > 0;
+        for (const Transfer& transfer : transfers[node]) {
+          if (transfer.keyspace != spec.keyspaces[0].id ||
+              transfer.range.first > range.first ||
+              transfer.range.last < range.last) {
+            continue;
+          }
+          size_t lack = 0;
+          for (NodeNumber source : transfer.sources) {
+            if (have.count(source) == 0) ++lack;
+          }
+          has = has || lack < transfer.sources_needed;
+        }
+        if (has) ++copies;
+      }
+      EXPECT_GE(copies, after.w)
+          << "N=" << before.n << " W=" << before.w << ", then N=" << after.n
+          << " W=" << after.w << ", acknowledged by nodes "
+          << std::bitset<8>(holders);
+      if (copies < after.w) return;
+    }
+  });
+}
+
+TEST(TopologyTest, WhatWasAcknowledgedIsOnAsManyNodesAfterwards) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SeededRandom random(seed);
+    RingSpec spec = FirstSpec(1 + static_cast<int>(random.Uniform(6)),
+                              PlacementStrategy::kHashed);
+    uint64_t next_id = 100;
+    for (int step = 0; step < 8; ++step) {
+      const uint32_t somebody =
+          ToInt(spec.members[random.Uniform(spec.members.size())].number);
+      TopologyRequest request;
+      switch (random.Uniform(5)) {
+        case 0:
+          request = Join(next_id++);
+          if (random.Chance(0.5)) {
+            request.joiners.push_back(NewMember(next_id++));
+          }
+          break;
+        case 1:
+          request = About(TopologyKind::kDecommission, somebody);
+          break;
+        case 2:
+          request = About(TopologyKind::kRemoveDead, somebody);
+          break;
+        case 3:
+          request = About(TopologyKind::kReplace, somebody);
+          request.joiners.push_back(NewMember(next_id++));
+          break;
+        default:
+          request.kind = TopologyKind::kKeyspace;
+          request.keyspace = KeyspaceId{1};
+          request.quorums.n = 1 + static_cast<uint32_t>(random.Uniform(5));
+          request.quorums.r = 1 + static_cast<uint32_t>(
+                                      random.Uniform(request.quorums.n));
+          request.quorums.w = 1 + static_cast<uint32_t>(
+                                      random.Uniform(request.quorums.n));
+      }
+      request.allow_fewer_replicas = true;
+      const absl::StatusOr<RingSpec> started = StartOperation(request, spec);
+      if (!started.ok()) continue;
+      SCOPED_TRACE(absl::StrCat("seed ", seed, " step ", step, " ",
+                                NameOf(request.kind), " of ",
+                                spec.members.size(), " nodes"));
+      CheckCopies(*started);
+      spec = FinishOperation(SwitchOperation(*started));
+    }
+  }
 }
 
 TEST(TopologyTest, KeyspacesThatChangeSayInWhichEpoch) {

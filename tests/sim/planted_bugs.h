@@ -44,11 +44,6 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"digest-misses-field", "a digest leaves a field out"},
     {"lww-tie", "equal stamps are decided differently on two nodes"},
     {"hint-lost-at-restart", "hints are not read back at a restart"},
-};
-
-// Those of topology changes, which the simulator does not make yet: unit tests
-// of a build with planted bugs show them.
-inline constexpr PlantedBug kPlantedTopologyBugs[] = {
     {"stream-from-any",
      "a new owner streams from any old one, not from its partner"},
     {"barrier-too-small",
@@ -75,6 +70,11 @@ inline constexpr PlantedBug kPlantedTopologyBugs[] = {
      "ranges are streamed while writes may still go to the old set alone"},
     {"cleanup-while-pending",
      "a node deletes what it is about to hold, or still holds"},
+    {"too-few-copies-after-change",
+     "what was acknowledged by an older, smaller W is not merged into enough"},
+    {"acceptor-forgets", "a voter forgets at a restart what it promised"},
+    {"joiner-hint-counts",
+     "a hint that a joining node holds counts for the old owners"},
 };
 
 }  // namespace ringkv::sim

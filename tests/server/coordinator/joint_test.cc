@@ -141,6 +141,41 @@ TEST(JointQuorumTest, AJoiningNodeIsNoStandIn) {
   EXPECT_FALSE(cluster.Hint(N(4), key).has_value());
 }
 
+TEST(JointQuorumTest, WhatAJoiningNodeKeepsForOldOwnersDoesNotCount) {
+  ShardCluster cluster(3);
+  cluster.AdoptAll(WithJoiner(cluster));
+  const Move move = FindMove(cluster);
+  ASSERT_EQ(move.to, N(4));
+  for (uint32_t i = 1; i <= 3; ++i) cluster.SetUp(N(i), false);
+  PutCall put = Blind(move.key, "v");
+  put.w = 1;
+  // If its join is aborted, it goes with all that it holds.
+  const ClientAnswer answer = cluster.Ask(move.to, put, absl::Seconds(2));
+  EXPECT_TRUE(absl::IsUnavailable(answer.status)) << answer.status;
+  EXPECT_THAT(std::string(answer.status.message()),
+              HasSubstr("of the replicas before the topology change required 1 "
+                        "of 3, received 0"));
+}
+
+TEST(JointQuorumTest, APutThatANewerRingForbidsMayHaveTakenEffect) {
+  ShardCluster cluster(3);
+  // Written at one replica, waiting for a second one.
+  cluster.Cut(N(2), true);
+  cluster.Cut(N(3), true);
+  PutCall put = Blind("key", "v");
+  put.quorum = Quorum::kStrict;
+  const CallId call = cluster.Call(N(1), put, absl::Seconds(5));
+  cluster.Settle();
+  ASSERT_EQ(cluster.AnswerOf(call), nullptr);
+  // R+W > N holds no more.
+  cluster.AdoptAll(WithQuorums(cluster, {3, 1, 1}));
+  ASSERT_NE(cluster.AnswerOf(call), nullptr);
+  const absl::Status status = cluster.AnswerOf(call)->status;
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("it may still take effect"));
+}
+
 TEST(JointQuorumTest, HintsDoNotCountAtStrictInEitherSet) {
   ShardCluster cluster(5);
   cluster.AdoptAll(WithJoiner(cluster));
