@@ -100,8 +100,7 @@ bool TransferOf(const Ring& ring, NodeNumber node, const ReplicaSet& before,
                 const ReplicaSet& after, Transfer& transfer) {
   if (!absl::c_linear_search(after.nodes, node)) return false;
   const RangeChange change = ChangeOf(ring, before, after);
-  const auto at =
-      std::find(change.gainers.begin(), change.gainers.end(), node);
+  const auto at = std::find(change.gainers.begin(), change.gainers.end(), node);
   const size_t gainer = static_cast<size_t>(at - change.gainers.begin());
   transfer.gains = at != change.gainers.end();
   transfer.sources.clear();
@@ -112,9 +111,9 @@ bool TransferOf(const Ring& ring, NodeNumber node, const ReplicaSet& before,
     for (NodeNumber old : change.living) {
       if (old != node) transfer.sources.push_back(old);
     }
-    transfer.sources_needed = std::min<uint32_t>(
-        before.n - before.w + (transfer.gains ? 1 : 0),
-        static_cast<uint32_t>(transfer.sources.size()));
+    transfer.sources_needed =
+        std::min<uint32_t>(before.n - before.w + (transfer.gains ? 1 : 0),
+                           static_cast<uint32_t>(transfer.sources.size()));
   };
   if (transfer.gains && Planted("stream-from-any") && !before.nodes.empty()) {
     transfer.sources.push_back(before.nodes.front());

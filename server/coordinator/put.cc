@@ -117,9 +117,9 @@ void PutCoordinator::Refuse(const absl::Status& status) {
   if (minted_ == nullptr) return AnswerError(status);
   // Asked for and begun under an older ring, where this was no error.
   RINGKV_MARK("put-refused-by-newer-ring");
-  AnswerError(absl::UnavailableError(
-      absl::StrCat("the keyspace was changed while this was written: ",
-                   status.message(), "; it may still take effect")));
+  AnswerError(absl::UnavailableError(absl::StrCat(
+      "the keyspace was changed while this was written: ", status.message(),
+      "; it may still take effect")));
 }
 
 void PutCoordinator::BeginReading() {

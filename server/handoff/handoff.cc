@@ -30,7 +30,8 @@ bool WillHold(const Ring& ring, const WriteSets& sets, NodeNumber node) {
 
 // How many of `set` must hold what a hint brings in place of its target. W; but
 // once there is no way back, no more than are left without those whom the
-// operator vouches for as stopped: a node that leaves waits for its hints to go.
+// operator vouches for as stopped: a node that leaves waits for its hints to
+// go.
 uint32_t NeededOf(const Ring& ring, const WriteSet& set) {
   const auto& operation = ring.spec().operation;
   if (!operation.has_value() || operation->phase != TopologyPhase::kSwitch) {
@@ -282,8 +283,8 @@ void HintDelivery::Loaded(const ReadResult& found) {
   } else if (!will_hold || aged) {
     RINGKV_MARK("hint-for-what-became-no-replica");
     for (const WriteSet& set : sets) {
-      needs_.push_back({{set.nodes.begin(), set.nodes.end()},
-                        NeededOf(*core_.ring(), set)});
+      needs_.push_back(
+          {{set.nodes.begin(), set.nodes.end()}, NeededOf(*core_.ring(), set)});
       for (NodeNumber node : set.nodes) {
         if (core_.IsAlive(node)) waiting_.insert(node);
       }

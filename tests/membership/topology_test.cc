@@ -299,42 +299,44 @@ void CheckCopies(const RingSpec& spec) {
   for (const Member& member : spec.members) {
     transfers[member.number] = TransfersOf(*ring, member.number);
   }
-  ForEachRange(*ring, spec.keyspaces[0], [&](const TokenRange& range,
-                                             const ReplicaSet& before,
-                                             const ReplicaSet& after) {
-    const size_t nodes = before.nodes.size();
-    for (uint32_t holders = 0; holders < 1u << nodes; ++holders) {
-      if (std::popcount(holders) != static_cast<int>(before.w)) continue;
-      std::set<NodeNumber> have;
-      for (size_t i = 0; i < nodes; ++i) {
-        const bool dead = IsTakenForDead(*ring, before.nodes[i]);
-        if (((holders >> i) & 1) && !dead) have.insert(before.nodes[i]);
-      }
-      if (have.empty()) continue;
-      uint32_t copies = 0;
-      for (const NodeNumber node : after.nodes) {
-        bool has = have.count(node) > 0;
-        for (const Transfer& transfer : transfers[node]) {
-          if (transfer.keyspace != spec.keyspaces[0].id ||
-              transfer.range.first > range.first ||
-              transfer.range.last < range.last) {
-            continue;
-          }
-          size_t lack = 0;
-          for (NodeNumber source : transfer.sources) {
-            if (have.count(source) == 0) ++lack;
-          }
-          has = has || lack < transfer.sources_needed;
-        }
-        if (has) ++copies;
-      }
-      EXPECT_GE(copies, after.w)
-          << "N=" << before.n << " W=" << before.w << ", then N=" << after.n
-          << " W=" << after.w << ", acknowledged by nodes "
-          << std::bitset<8>(holders);
-      if (copies < after.w) return;
-    }
-  });
+  ForEachRange(*ring, spec.keyspaces[0],
+               [&](const TokenRange& range, const ReplicaSet& before,
+                   const ReplicaSet& after) {
+                 const size_t nodes = before.nodes.size();
+                 for (uint32_t holders = 0; holders < 1u << nodes; ++holders) {
+                   if (std::popcount(holders) != static_cast<int>(before.w))
+                     continue;
+                   std::set<NodeNumber> have;
+                   for (size_t i = 0; i < nodes; ++i) {
+                     const bool dead = IsTakenForDead(*ring, before.nodes[i]);
+                     if (((holders >> i) & 1) && !dead)
+                       have.insert(before.nodes[i]);
+                   }
+                   if (have.empty()) continue;
+                   uint32_t copies = 0;
+                   for (const NodeNumber node : after.nodes) {
+                     bool has = have.count(node) > 0;
+                     for (const Transfer& transfer : transfers[node]) {
+                       if (transfer.keyspace != spec.keyspaces[0].id ||
+                           transfer.range.first > range.first ||
+                           transfer.range.last < range.last) {
+                         continue;
+                       }
+                       size_t lack = 0;
+                       for (NodeNumber source : transfer.sources) {
+                         if (have.count(source) == 0) ++lack;
+                       }
+                       has = has || lack < transfer.sources_needed;
+                     }
+                     if (has) ++copies;
+                   }
+                   EXPECT_GE(copies, after.w)
+                       << "N=" << before.n << " W=" << before.w
+                       << ", then N=" << after.n << " W=" << after.w
+                       << ", acknowledged by nodes " << std::bitset<8>(holders);
+                   if (copies < after.w) return;
+                 }
+               });
 }
 
 TEST(TopologyTest, WhatWasAcknowledgedIsOnAsManyNodesAfterwards) {
@@ -368,10 +370,10 @@ TEST(TopologyTest, WhatWasAcknowledgedIsOnAsManyNodesAfterwards) {
           request.kind = TopologyKind::kKeyspace;
           request.keyspace = KeyspaceId{1};
           request.quorums.n = 1 + static_cast<uint32_t>(random.Uniform(5));
-          request.quorums.r = 1 + static_cast<uint32_t>(
-                                      random.Uniform(request.quorums.n));
-          request.quorums.w = 1 + static_cast<uint32_t>(
-                                      random.Uniform(request.quorums.n));
+          request.quorums.r =
+              1 + static_cast<uint32_t>(random.Uniform(request.quorums.n));
+          request.quorums.w =
+              1 + static_cast<uint32_t>(random.Uniform(request.quorums.n));
       }
       request.allow_fewer_replicas = true;
       const absl::StatusOr<RingSpec> started = StartOperation(request, spec);

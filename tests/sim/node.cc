@@ -747,9 +747,9 @@ void Node::Publish(std::shared_ptr<const Ring> ring) {
   for (const Keyspace& keyspace : ring->spec().keyspaces) {
     uint32_t& copies =
         world_.least_copies.emplace(keyspace.name, UINT32_MAX).first->second;
-    copies = std::min({copies, ring->EffectiveW(keyspace),
-                       ring->EffectiveN(keyspace) -
-                           ring->EffectiveR(keyspace) + 1});
+    copies =
+        std::min({copies, ring->EffectiveW(keyspace),
+                  ring->EffectiveN(keyspace) - ring->EffectiveR(keyspace) + 1});
   }
   for (const Member& member : ring->spec().members) {
     world_.members.insert(member.id);

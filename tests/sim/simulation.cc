@@ -730,9 +730,10 @@ class Simulation {
            workload_->KeyName(key)});
       // What a source had missed, and a hint brought to enough others, waits
       // for a read.
-      if (!lossy && topology_ == nullptr && plan_.hint_bytes_max >= kHintsForAll &&
-          disk_losses_.empty() && !rotten &&
-          !disturbed.contains({space, key}) && network_.MayHold() == false) {
+      if (!lossy && topology_ == nullptr &&
+          plan_.hint_bytes_max >= kHintsForAll && disk_losses_.empty() &&
+          !rotten && !disturbed.contains({space, key}) &&
+          network_.MayHold() == false) {
         CompareKey(space, key, "though no coordinator died");
       }
     }

@@ -14,8 +14,10 @@
 namespace ringkv::sim {
 namespace {
 
-Plan QuietPlan(int nodes, uint64_t hint_bytes_max) {
+Plan QuietPlan(int nodes, uint64_t hint_bytes_max, int spares) {
   Plan plan;
+  plan.topology.spares = spares;
+  plan.topology.operations = spares > 0 ? 1 : 0;
   plan.hint_bytes_max = hint_bytes_max;
   plan.seed = 1;
   for (int i = 0; i < nodes; ++i) {
@@ -30,19 +32,21 @@ Plan QuietPlan(int nodes, uint64_t hint_bytes_max) {
 }  // namespace
 
 ScenarioCluster::ScenarioCluster(int nodes, std::vector<Keyspace> more,
-                                 uint64_t hint_bytes_max)
-    : plan_(QuietPlan(nodes, hint_bytes_max)),
+                                 uint64_t hint_bytes_max, int spares)
+    : plan_(QuietPlan(nodes + spares, hint_bytes_max, spares)),
       trace_(std::getenv("RINGKV_SCENARIO_TRACE") != nullptr, false) {
-  network_ = std::make_unique<Network>(scheduler_, trace_, plan_.network, nodes,
+  network_ = std::make_unique<Network>(scheduler_, trace_, plan_.network,
+                                       nodes + spares,
                                        RandomFor(1, Purpose::kNetwork));
   world_ = std::make_unique<World>(World{plan_, scheduler_, trace_, *network_});
   world_->complain = [this](std::string text) {
     complaints_.push_back(std::move(text));
   };
-  for (int i = 0; i < nodes; ++i) {
+  for (int i = 0; i < nodes + spares; ++i) {
     world_->nodes.push_back(std::make_unique<Node>(*world_, i));
+    if (i >= nodes) node(i).StandBy();
   }
-  Form(more);
+  Form(nodes, more);
 }
 
 ScenarioCluster::~ScenarioCluster() {
@@ -54,10 +58,10 @@ ScenarioCluster::~ScenarioCluster() {
   }
 }
 
-void ScenarioCluster::Form(const std::vector<Keyspace>& more) {
-  for (int i = 0; i < nodes(); ++i) node(i).Start();
+void ScenarioCluster::Form(int founders, const std::vector<Keyspace>& more) {
+  for (int i = 0; i < founders; ++i) node(i).Start();
   InitCall init;
-  init.expected_nodes = static_cast<uint32_t>(nodes());
+  init.expected_nodes = static_cast<uint32_t>(founders);
   init.placement = PlacementStrategy::kHashed;
   init.vnodes = 16;
   for (int tries = 0; !Admin(0, init).status.ok(); ++tries) {
@@ -70,6 +74,36 @@ void ScenarioCluster::Form(const std::vector<Keyspace>& more) {
   }
   ring_ = node(0).control()->ring();
   RINGKV_CHECK(AwaitWhole());
+  for (int i = founders; i < nodes(); ++i) node(i).Start();
+  if (founders < nodes()) Run(6 * kSecond);
+}
+
+AdminAnswer ScenarioCluster::Change(int at, TopologyKind kind,
+                                    const std::vector<int>& about,
+                                    const std::vector<int>& replacements) {
+  StartOperationCall call;
+  call.kind = kind;
+  for (const int i : about) {
+    std::string name = node(i).name();
+    for (const Member& member : world_->newest_ring->spec().members) {
+      if (member.peer_address == node(i).PeerAddress()) {
+        name = absl::StrCat(ToInt(member.number));
+      }
+    }
+    call.nodes.push_back(std::move(name));
+  }
+  for (const int i : replacements) call.replacements.push_back(node(i).name());
+  return Admin(at, std::move(call));
+}
+
+bool ScenarioCluster::ChangeRuns() const {
+  return world_->newest_ring->spec().operation.has_value();
+}
+
+bool ScenarioCluster::AwaitCalm(WorldTime limit) {
+  if (!Await(limit, [this] { return !ChangeRuns(); })) return false;
+  ring_ = world_->newest_ring;
+  return AwaitWhole(limit) && ring_ == world_->newest_ring;
 }
 
 AdminAnswer ScenarioCluster::Admin(int i, AdminCall call) {

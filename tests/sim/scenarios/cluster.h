@@ -32,9 +32,10 @@ namespace ringkv::sim {
 class ScenarioCluster {
  public:
   // Forms a ring of `nodes` nodes, with `default` as it always is and `more`
-  // keyspaces.
+  // keyspaces. `spares` more nodes stand by.
   explicit ScenarioCluster(int nodes, std::vector<Keyspace> more = {},
-                           uint64_t hint_bytes_max = 1ull << 30);
+                           uint64_t hint_bytes_max = 1ull << 30,
+                           int spares = 0);
   ~ScenarioCluster();
 
   int nodes() const { return static_cast<int>(world_->nodes.size()); }
@@ -106,11 +107,22 @@ class ScenarioCluster {
   }
   AdminAnswer Admin(int i, AdminCall call);
 
+  // --- Changes of the ring ---
+  // Asks node `at` for an operation about nodes of this world: those that stand
+  // by are named, members are numbered.
+  AdminAnswer Change(int at, TopologyKind kind, const std::vector<int>& about,
+                     const std::vector<int>& replacements = {});
+  bool ChangeRuns() const;
+  // Runs until no operation does and all members serve; ring() is theirs then.
+  bool AwaitCalm(WorldTime limit = 60 * kSecond);
+  // What a node held and lost is deleted.
+  void AwaitDropped() { Run(10 * kSecond); }
+
  private:
   const Keyspace& Space(const std::string& name) const {
     return *ring_->FindKeyspace(name.empty() ? "default" : name);
   }
-  void Form(const std::vector<Keyspace>& more);
+  void Form(int founders, const std::vector<Keyspace>& more);
 
   Plan plan_;
   Scheduler scheduler_;
