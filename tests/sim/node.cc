@@ -242,7 +242,7 @@ void Node::Boot() {
           options.weight = plan_.weight;
           // The first two know each other and everybody else knows them. When
           // the ring changes nobody stays for sure.
-          const size_t seeds = world_.plan.topology.operations > 0 ? 64 : 2;
+          const size_t seeds = world_.plan.topology.changes() ? 64 : 2;
           for (size_t seed = 0; seed < std::min(seeds, world_.nodes.size());
                ++seed) {
             options.seeds.push_back(absl::StrCat("10.0.0.", seed, ":7800"));

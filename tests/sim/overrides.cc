@@ -115,6 +115,8 @@ absl::Status ApplyOverrides(const PlanOverrides& overrides, Plan& plan) {
                                *overrides.length / kMillisecond,
                                plan.length / kMillisecond));
     plan.length = *overrides.length;
+    std::erase_if(plan.topology.at,
+                  [&plan](WorldTime at) { return at > plan.length; });
     std::erase_if(plan.faults, [&plan](const Fault& fault) {
       return fault.at > plan.length;
     });

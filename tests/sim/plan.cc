@@ -211,13 +211,43 @@ std::vector<Fault> PlanFaults(Random& random, int nodes, WorldTime length) {
   return faults;
 }
 
+// Faults that come while the ring is being changed: its phases are short.
+void PlanTroubles(SeededRandom& random, Plan& plan) {
+  const double share = Pick(random, {0.0, 0.4, 0.8});
+  constexpr FaultKind kKinds[] = {
+      FaultKind::kKill,      FaultKind::kPowerLoss, FaultKind::kFreeze,
+      FaultKind::kPartition, FaultKind::kPartition, FaultKind::kOneWay,
+      FaultKind::kPartial,   FaultKind::kSlowDisk,  FaultKind::kCutStreams};
+  for (const WorldTime at : plan.topology.at) {
+    while (random.Chance(share)) {
+      Fault fault = PlanFault(random, Pick(random, kKinds),
+                              static_cast<int>(plan.nodes.size()));
+      fault.at = at + TimeBetween(random, 0, 1500) * kMillisecond;
+      if (fault.duration > 0) {
+        fault.duration = TimeBetween(random, 200, 15000) * kMillisecond;
+      }
+      plan.faults.push_back(fault);
+    }
+  }
+  std::stable_sort(plan.faults.begin(), plan.faults.end(),
+                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
+}
+
 // Every third seed changes its ring. Its disks are lost by those who change it,
 // one at a time.
 void PlanTopology(Plan& plan) {
   SeededRandom random = RandomFor(plan.seed, Purpose::kTopology);
   if (!random.Chance(0.33)) return;
   TopologyPlan& topology = plan.topology;
-  topology.operations = 1 + static_cast<int>(random.Uniform(6));
+  const uint64_t operations = 1 + random.Uniform(8);
+  for (uint64_t i = 0; i < operations; ++i) {
+    // Now and then two operators think of something at once.
+    if (!topology.at.empty() && random.Chance(0.2)) {
+      topology.at.push_back(topology.at.back());
+    } else {
+      topology.at.push_back(TimeBetween(random, 0, plan.length * 8 / 10));
+    }
+  }
   topology.spares = static_cast<int>(random.Uniform(4));
   if (random.Chance(0.3)) {
     topology.stream_rate =
@@ -239,6 +269,7 @@ void PlanTopology(Plan& plan) {
            fault.kind == FaultKind::kBitRot;
   });
   const size_t nodes = plan.nodes.size();
+  PlanTroubles(random, plan);
   for (Fault& fault : plan.faults) {
     if (topology.spares == 0 || !random.Chance(0.4)) continue;
     fault.node = static_cast<int>(random.Uniform(nodes));
@@ -323,10 +354,10 @@ std::string Plan::ToString() const {
       workload.clients, workload.operations, workload.keys,
       network.streams ? "streams" : "loose messages", faults.size(),
       operators ? ", operators" : "");
-  if (topology.operations > 0) {
+  if (topology.changes()) {
     absl::StrAppendFormat(
         &out, "  %d topology operations, %d of the nodes stand by at first",
-        topology.operations, topology.spares);
+        topology.at.size(), topology.spares);
     if (topology.stream_rate > 0) {
       absl::StrAppendFormat(&out, ", at most %u bytes a second",
                             topology.stream_rate);

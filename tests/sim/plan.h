@@ -65,9 +65,12 @@ struct NetworkPlan {
 
 // How the ring changes while clients work.
 struct TopologyPlan {
-  int operations = 0;  // that operators think of; 0: the ring stays as it is
-  int spares = 0;      // of `nodes`, the last ones: stand by at first
+  // When operators think of an operation, since the work began; none: the ring
+  // stays as it is.
+  std::vector<WorldTime> at;
+  int spares = 0;            // of `nodes`, the last ones: stand by at first
   uint64_t stream_rate = 0;  // bytes a second; 0: no bound
+  bool changes() const { return !at.empty(); }
 };
 
 struct DiskPlan {

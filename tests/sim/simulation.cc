@@ -292,13 +292,13 @@ class Simulation {
       operators_ = std::make_unique<Operators>(world_);
       operators_->Start(plan_.length);
     }
-    if (plan_.topology.operations > 0) {
+    if (plan_.topology.changes()) {
       for (int i = Founders(); i < Nodes(); ++i) {
         scheduler_.After(static_cast<WorldTime>(random_.Uniform(10 * kSecond)),
                          [this, i] { At(i).Start(); });
       }
       topology_ = std::make_unique<Topology>(world_);
-      topology_->Start(plan_.length);
+      topology_->Start();
     }
     workload_->Start();
     Await(plan_.length, plan_.length, [] { return false; });

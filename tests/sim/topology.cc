@@ -23,18 +23,11 @@ Topology::Topology(World& world)
     : world_(world),
       random_(RandomFor(world.plan.seed, Purpose::kTopology, 1)) {}
 
-void Topology::Start(WorldTime length) {
-  const uint64_t until = static_cast<uint64_t>(length * 9 / 10);
-  for (int i = 0; i < world_.plan.topology.operations; ++i) {
-    const int at_once = random_.Chance(0.2) ? 2 : 1;
-    const auto at = static_cast<WorldTime>(random_.Uniform(until));
-    for (int j = 0; j < at_once; ++j) {
-      ++thoughts_;
-      world_.scheduler.After(at, [this] {
-        --thoughts_;
-        if (!settling_) Think();
-      });
-    }
+void Topology::Start() {
+  for (const WorldTime at : world_.plan.topology.at) {
+    world_.scheduler.After(at, [this] {
+      if (!settling_) Think();
+    });
   }
   Tick();
 }
@@ -142,6 +135,8 @@ void Topology::Join() {
 
 void Topology::Decommission() {
   const std::vector<Member>& members = ring().spec().members;
+  // With a dead one among those who are left they may be no majority.
+  if (!LostMembers().empty()) return Weigh();
   StartOperationCall call;
   call.kind = TopologyKind::kDecommission;
   call.allow_fewer_replicas = random_.Chance(0.4);
@@ -177,12 +172,29 @@ void Topology::AlterKeyspace() {
                                     " W=", *call.w, " keyspace"));
 }
 
+// Whether the ring can still decide without `node`, now and after what runs.
+bool Topology::CanSpare(NodeNumber node) const {
+  const auto& operation = ring().spec().operation;
+  size_t full = 0;
+  size_t staying = 0;
+  for (const Member& member : ring().spec().members) {
+    const bool joins = operation.has_value() && operation->Joins(member.number);
+    const bool leaves =
+        operation.has_value() && operation->Leaves(member.number);
+    if (!joins) ++full;
+    if (!joins && !leaves) ++staying;
+  }
+  if (ring().IsJoining(node)) return full >= 1;
+  const bool leaves = operation.has_value() && operation->Leaves(node);
+  return full >= 3 && (leaves || staying >= 3);
+}
+
 // A machine burns down, and another one takes its rack and address. One at a
 // time: with two gone, writes that only they had are gone too.
 void Topology::Burn() {
   const std::vector<Member>& members = ring().spec().members;
-  if (members.size() < 3 || !LostMembers().empty()) return Join();
   const Member& member = Any(random_, members);
+  if (!LostMembers().empty() || !CanSpare(member.number)) return Join();
   // Until it has been told of its ring it is nobody yet.
   Node* node = NodeOf(member);
   if (node->gone()) return;

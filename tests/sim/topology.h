@@ -23,9 +23,9 @@ class Topology {
  public:
   explicit Topology(World& world);
 
-  // The planned operations come within `length`; what breaks is mended until
-  // the end of the run.
-  void Start(WorldTime length);
+  // Operations come at their planned times; what breaks is mended until the end
+  // of the run.
+  void Start();
   // The faults are over: nothing new is begun.
   void Settle() { settling_ = true; }
   // No operation runs, nobody is asked, and no member has burnt down.
@@ -50,6 +50,7 @@ class Topology {
   bool Mend();
   void MendRunning(const Ring& ring, NodeNumber lost);
   void Revive();
+  bool CanSpare(NodeNumber node) const;
   void Burn();
 
   void Join();
@@ -68,8 +69,7 @@ class Topology {
   World& world_;
   SeededRandom random_;
   bool settling_ = false;
-  int asked_ = 0;     // calls without an answer
-  int thoughts_ = 0;  // operations that have still to come
+  int asked_ = 0;  // calls without an answer
   WorldTime mend_at_ = 0;
   std::vector<Calm> calm_;
 };

@@ -127,7 +127,7 @@ class Workload {
   // the keyspace's own) is asked for.
   uint32_t Least(int space, uint32_t asked, uint32_t Keyspace::*setting) const;
   // The keyspace's N, R and W may change in this run.
-  bool SettingsChange() const { return world_.plan.topology.operations > 0; }
+  bool SettingsChange() const { return world_.plan.topology.changes(); }
 
   void NextOf(Client& client);
   void After(Client& client, WorldTime delay, std::function<void()> action);

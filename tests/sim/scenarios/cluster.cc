@@ -17,7 +17,7 @@ namespace {
 Plan QuietPlan(int nodes, uint64_t hint_bytes_max, int spares) {
   Plan plan;
   plan.topology.spares = spares;
-  plan.topology.operations = spares > 0 ? 1 : 0;
+  if (spares > 0) plan.topology.at.push_back(0);
   plan.hint_bytes_max = hint_bytes_max;
   plan.seed = 1;
   for (int i = 0; i < nodes; ++i) {
