@@ -21,13 +21,14 @@ def gone(pid):
 class Playground:
     """A `kvctl playground` process with what it printed."""
 
-    def __init__(self, folder, *flags):
-        self.out = os.path.join(folder, "playground.json")
-        self.log = os.path.join(folder, "playground.log")
+    def __init__(self, folder, *flags, environment=None):
+        number = sum(name.endswith(".json") for name in os.listdir(folder))
+        self.out = os.path.join(folder, f"playground{number}.json")
+        self.log = os.path.join(folder, f"playground{number}.log")
         with open(self.out, "wb") as out, open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [program("kvctl"), "playground", "-o", "json", *flags],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=log)
+                stdin=subprocess.DEVNULL, stdout=out, stderr=log, env=environment)
         self.info = wait_until(self._ready, 60, self._text)
         self.endpoint = ",".join(self.info["endpoints"])
         self.pids = [node["pid"] for node in self.info["nodes"]]
@@ -56,8 +57,8 @@ class Playground:
 
 
 class KvctlTest(harness.TestCase):
-    def playground(self, *flags):
-        playground = Playground(self.folder, *flags)
+    def playground(self, *flags, **options):
+        playground = Playground(self.folder, *flags, **options)
         self.addCleanup(playground.kill)
         return playground
 
@@ -122,6 +123,43 @@ class KvctlTest(harness.TestCase):
             self.assertEqual(b"hello\n",
                              kvctl("get", "greeting", endpoint=playground.endpoint).stdout)
             self.assertEqual(0, playground.stop())
+
+    def test_a_playground_is_stopped_from_elsewhere_with_its_added_nodes(self):
+        temporary = os.path.join(self.folder, "tmp")
+        os.mkdir(temporary)
+        environment = {**os.environ, "TMPDIR": temporary}
+        nothing = kvctl("playground", "stop", check=False, env=environment)
+        self.assertEqual(1, nothing.returncode)
+        self.assertIn(b"no playground of yours runs", nothing.stderr)
+        playground = self.playground("--nodes", "3", environment=environment)
+        added = subprocess.Popen(
+            [*harness.WITH_US, program("kvctl"), "playground", "add", "--endpoint",
+             playground.endpoint], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            env=environment)
+        self.addCleanup(added.wait)
+        self.addCleanup(added.kill)
+        self.assertIn(b"n4 (", added.stdout.readline())
+        kvctl("join", "n4", "--yes", endpoint=playground.endpoint)
+        stopped = kvctl_json("playground", "stop", env=environment)["stopped"]
+        self.assertEqual(2, len(stopped))
+        self.assertEqual(0, added.wait(30))
+        self.assertEqual(0, playground.process.wait(30))
+        self.assertEqual([], os.listdir(temporary))
+
+    def test_one_of_two_playgrounds_is_named_by_its_folder(self):
+        data = [os.path.join(self.folder, f"data{i}") for i in range(2)]
+        first = self.playground("--nodes", "1", "--data-dir", data[0])
+        twice = kvctl("playground", "--nodes", "1", "--data-dir", data[0], check=False)
+        self.assertEqual(1, twice.returncode)
+        self.assertIn(b"a playground runs in", twice.stderr)
+        second = self.playground("--nodes", "1", "--data-dir", data[1])
+        kvctl("playground", "stop", "--data-dir", data[0])
+        self.assertEqual(0, first.process.wait(30))
+        self.assertIsNone(second.process.poll())
+        again = kvctl("playground", "stop", "--data-dir", data[0], check=False)
+        self.assertEqual(1, again.returncode)
+        self.assertIn(b"no playground runs in", again.stderr)
+        kvctl("playground", "stop", "--data-dir", data[1])
 
     def test_ring_check_and_keyspaces(self):
         playground = self.playground("--nodes", "5")

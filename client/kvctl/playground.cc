@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,15 +17,18 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/channel.h"
 #include "client/kvctl/command.h"
+#include "client/kvctl/playground_mark.h"
 #include "client/kvctl/signals.h"
 #include "client/timer_queue.h"
 
@@ -36,6 +40,7 @@ namespace fs = std::filesystem;
 constexpr absl::Duration kReadyTimeout = absl::Seconds(30);
 constexpr absl::Duration kStopTimeout = absl::Seconds(15);
 constexpr int kPortBase = 7700;
+constexpr absl::string_view kFolderPrefix = "ringkv-playground-";
 
 struct PlaygroundArguments {
   int nodes = 5;
@@ -225,7 +230,8 @@ absl::StatusOr<fs::path> MakeFolder(const std::string& data_dir) {
   std::error_code error;
   if (data_dir.empty()) {
     std::string pattern =
-        (fs::temp_directory_path(error) / "ringkv-playground-XXXXXX").string();
+        (fs::temp_directory_path(error) / absl::StrCat(kFolderPrefix, "XXXXXX"))
+            .string();
     if (mkdtemp(pattern.data()) == nullptr) {
       return absl::PermissionDeniedError(
           absl::StrCat(pattern, ": ", std::strerror(errno)));
@@ -266,6 +272,9 @@ int RunPlayground(Session& session, const PlaygroundArguments& arguments) {
     peers.push_back(node.peer_address);
   }
   session.endpoints = absl::StrJoin(endpoints, ",");
+  const absl::StatusOr<PlaygroundMark> mark =
+      PlaygroundMark::Claim(folder, {0, /*is_added=*/false, endpoints});
+  if (!mark.ok()) return session.Fail(mark.status());
 
   const SignalWatch signals;
   std::ostream& out = session.streams.out;
@@ -364,9 +373,11 @@ int RunPlayground(Session& session, const PlaygroundArguments& arguments) {
           << self << " put greeting hello\n  " << self << " get greeting\n  "
           << self << " locate greeting\n  " << self << " status\n  kill -9 "
           << nodes.back().pid << "      # and see that everything goes on\n\n"
-          << (temporary ? "Ctrl-C stops it and deletes its data.\n"
-                        : "Ctrl-C stops it; its data stays in " +
-                              folder.string() + ".\n");
+          << (temporary
+                  ? "Ctrl-C, or " + self +
+                        " playground stop, stops it and deletes its data.\n"
+                  : "Ctrl-C, or " + self + " playground stop --data-dir " +
+                        folder.string() + ", stops it; its data stays.\n");
     }
     out.flush();
     // A node that dies is part of the play: only told, unless it was the last.
@@ -463,6 +474,14 @@ int RunOneMore(Session& session, const PlaygroundArguments& arguments) {
       seeds.push_back(other.peer_address());
     }
   }
+  PlaygroundFacts facts;
+  facts.is_added = true;
+  for (const v1::NodeStatus& other : seen->nodes()) {
+    facts.endpoints.push_back(other.client_address());
+  }
+  const absl::StatusOr<PlaygroundMark> mark =
+      PlaygroundMark::Claim(*folder, facts);
+  if (!mark.ok()) return session.Fail(mark.status());
   const SignalWatch signals;
   absl::Status status =
       Spawn(*kvnode, absl::StrJoin(seeds, ","), arguments.log_level, node);
@@ -505,6 +524,89 @@ int RunOneMore(Session& session, const PlaygroundArguments& arguments) {
   return status.ok() ? kExitDone : session.Fail(status);
 }
 
+// --- playground stop ---
+
+// What runs in the temporary folders of this user's playgrounds.
+std::map<fs::path, PlaygroundFacts> TemporaryPlaygrounds() {
+  std::map<fs::path, PlaygroundFacts> found;
+  std::error_code error;
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(fs::temp_directory_path(error), error)) {
+    struct stat info = {};
+    if (!absl::StartsWith(entry.path().filename().string(), kFolderPrefix) ||
+        lstat(entry.path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
+        info.st_uid != getuid()) {
+      continue;
+    }
+    const std::optional<PlaygroundFacts> facts = FindPlayground(entry.path());
+    if (facts.has_value()) found.emplace(entry.path(), *facts);
+  }
+  return found;
+}
+
+int StopPlayground(Session& session, const PlaygroundArguments& arguments) {
+  std::map<fs::path, PlaygroundFacts> found = TemporaryPlaygrounds();
+  std::vector<std::pair<fs::path, PlaygroundFacts>> clusters;
+  std::error_code error;
+  if (!arguments.data_dir.empty()) {
+    const fs::path folder = fs::absolute(arguments.data_dir, error);
+    const std::optional<PlaygroundFacts> facts = FindPlayground(folder);
+    if (!facts.has_value()) {
+      return session.Fail(absl::NotFoundError(
+          absl::StrCat("no playground runs in ", folder.string())));
+    }
+    clusters.emplace_back(folder, *facts);
+  } else {
+    for (const auto& [folder, facts] : found) {
+      if (!facts.is_added) clusters.emplace_back(folder, facts);
+    }
+    // Of clusters with a folder of their own, added nodes may be left.
+    if (clusters.empty() && found.size() == 1) {
+      clusters.assign(found.begin(), found.end());
+    }
+    if (clusters.empty()) {
+      return session.Fail(absl::NotFoundError(
+          "no playground of yours runs in a temporary folder; name the folder "
+          "of another one with --data-dir"));
+    }
+    if (clusters.size() > 1) {
+      const std::string folders = absl::StrJoin(
+          clusters, ", ", [](std::string* out, const auto& cluster) {
+            absl::StrAppend(out, cluster.first.string());
+          });
+      return session.Fail(absl::FailedPreconditionError(
+          absl::StrCat(clusters.size(), " playgrounds run (", folders,
+                       "); name one with --data-dir")));
+    }
+  }
+  // Nodes that were added to it first.
+  const std::vector<std::string> endpoints = clusters.front().second.endpoints;
+  for (const auto& [folder, facts] : found) {
+    const bool belongs =
+        std::any_of(facts.endpoints.begin(), facts.endpoints.end(),
+                    [&](const std::string& endpoint) {
+                      return std::find(endpoints.begin(), endpoints.end(),
+                                       endpoint) != endpoints.end();
+                    });
+    if (facts.is_added && belongs && folder != clusters.front().first) {
+      clusters.emplace(clusters.begin(), folder, facts);
+    }
+  }
+  Json stopped = Json::array();
+  for (const auto& [folder, facts] : clusters) {
+    const absl::Status status = StopPlaygroundIn(folder, 2 * kStopTimeout);
+    if (!status.ok()) return session.Fail(status);
+    stopped.push_back(folder.string());
+    if (!session.json()) {
+      session.streams.out << "stopped the "
+                          << (facts.is_added ? "added node" : "playground")
+                          << " in " << folder.string() << "\n";
+    }
+  }
+  if (session.json()) session.Print({{"stopped", stopped}});
+  return kExitDone;
+}
+
 }  // namespace
 
 void AddPlayground(CLI::App& app, Session& session) {
@@ -531,7 +633,7 @@ void AddPlayground(CLI::App& app, Session& session) {
       ->capture_default_str();
   command.require_subcommand(0, 1);
   command.callback([&session, arguments] {
-    if (session.run) return;  // playground add
+    if (session.run) return;  // playground add or stop
     session.run = [&session, arguments] {
       return RunPlayground(session, *arguments);
     };
@@ -542,6 +644,17 @@ void AddPlayground(CLI::App& app, Session& session) {
   add.callback([&session, arguments] {
     session.run = [&session, arguments] {
       return RunOneMore(session, *arguments);
+    };
+  });
+  CLI::App& stop =
+      *command.add_subcommand("stop",
+                              "stop a playground that runs elsewhere, with the "
+                              "nodes that were added to "
+                              "it; --data-dir says which");
+  stop.fallthrough();
+  stop.callback([&session, arguments] {
+    session.run = [&session, arguments] {
+      return StopPlayground(session, *arguments);
     };
   });
 }
