@@ -127,6 +127,7 @@ void AddClusterCommands(CLI::App& app, Session& session);
 void AddKeyspaceCommands(CLI::App& app, Session& session);
 void AddBulkCommands(CLI::App& app, Session& session);
 void AddOperationCommands(CLI::App& app, Session& session);
+void AddUpgradeCommands(CLI::App& app, Session& session);
 void AddPlayground(CLI::App& app, Session& session);
 
 }  // namespace ringkv

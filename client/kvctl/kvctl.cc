@@ -41,6 +41,7 @@ int RunKvctl(const std::vector<std::string>& arguments, Streams& streams) {
   AddClusterCommands(app, session);
   AddKeyspaceCommands(app, session);
   AddOperationCommands(app, session);
+  AddUpgradeCommands(app, session);
   AddPlayground(app, session);
 
   std::vector<const char*> argv = {"kvctl"};

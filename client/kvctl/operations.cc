@@ -63,20 +63,6 @@ Json RefJson(const v1::NodeRef& node) {
   return json;
 }
 
-template <class Refs>
-std::string RefsText(const Refs& nodes) {
-  std::vector<std::string> names;
-  for (const v1::NodeRef& node : nodes) names.push_back(RefText(node));
-  return absl::StrJoin(names, ", ");
-}
-
-template <class Refs>
-Json RefsJson(const Refs& nodes) {
-  Json json = Json::array();
-  for (const v1::NodeRef& node : nodes) json.push_back(RefJson(node));
-  return json;
-}
-
 struct Totals {
   uint64_t ranges = 0;
   uint64_t ranges_done = 0;
@@ -119,6 +105,7 @@ struct OperationArguments {
   std::string replacement;
   double weight = 1;
   bool allow_fewer_replicas = false;
+  bool accept_data_loss = false;
   bool plan_only = false;
   bool yes = false;
   bool wait = true;
@@ -136,74 +123,8 @@ v1::StartOperationRequest RequestOf(const OperationArguments& arguments) {
     request.set_weight(arguments.weight);
   }
   request.set_allow_fewer_replicas(arguments.allow_fewer_replicas);
+  request.set_accept_data_loss(arguments.accept_data_loss);
   return request;
-}
-
-Json PlanJson(const v1::OperationPlan& plan) {
-  Json json = Json::object();
-  json["kind"] = KindName(plan.kind());
-  json["ring_epoch"] = plan.epoch();
-  json["nodes"] = RefsJson(plan.nodes());
-  json["transfers"] = Json::array();
-  for (const v1::PlannedTransfer& transfer : plan.transfers()) {
-    Json one = Json::object();
-    one["from"] = RefJson(transfer.from());
-    one["to"] = RefJson(transfer.to());
-    one["ranges"] = transfer.ranges();
-    one["estimated_bytes"] = transfer.bytes();
-    json["transfers"].push_back(std::move(one));
-  }
-  json["shares"] = Json::array();
-  for (const v1::PlannedShare& share : plan.shares()) {
-    Json one = RefJson(share.node());
-    one["before"] = share.before();
-    one["after"] = share.after();
-    json["shares"].push_back(std::move(one));
-  }
-  json["largest_over_fair"] = {{"before", plan.largest_over_fair_before()},
-                               {"after", plan.largest_over_fair_after()}};
-  json["warnings"] = Json::array();
-  for (const std::string& warning : plan.warnings()) {
-    json["warnings"].push_back(Printable(warning));
-  }
-  return json;
-}
-
-std::string PlanText(const v1::OperationPlan& plan) {
-  std::string text =
-      absl::StrCat(KindName(plan.kind()), " of ", RefsText(plan.nodes()),
-                   ", in ring epoch ", plan.epoch(), "\n\n");
-  uint64_t ranges = 0;
-  uint64_t bytes = 0;
-  Table transfers({"FROM", "TO", ">RANGES", ">BYTES~"});
-  for (const v1::PlannedTransfer& transfer : plan.transfers()) {
-    ranges += transfer.ranges();
-    bytes += transfer.bytes();
-    transfers.Row({RefText(transfer.from()), RefText(transfer.to()),
-                   FormatCount(transfer.ranges()),
-                   FormatBytes(transfer.bytes())});
-  }
-  if (ranges == 0) {
-    absl::StrAppend(&text, "nothing moves\n\n");
-  } else {
-    absl::StrAppend(&text, transfers.ToString(), "in all ", FormatCount(ranges),
-                    " ranges, about ", FormatBytes(bytes), "\n\n");
-  }
-  Table shares({"NODE", ">OWNS NOW", ">OWNS AFTER"});
-  for (const v1::PlannedShare& share : plan.shares()) {
-    shares.Row({RefText(share.node()),
-                share.before() > 0 ? Percent(share.before()) : "-",
-                share.after() > 0 ? Percent(share.after()) : "-"});
-  }
-  absl::StrAppend(
-      &text, shares.ToString(),
-      absl::StrFormat("largest part over fair part: %.4f now, %.4f after\n",
-                      plan.largest_over_fair_before(),
-                      plan.largest_over_fair_after()));
-  for (const std::string& warning : plan.warnings()) {
-    absl::StrAppend(&text, "warning: ", Printable(warning), "\n");
-  }
-  return text;
 }
 
 int Run(Session& session, const OperationArguments& arguments) {
@@ -292,6 +213,10 @@ int ShowEnd(Session& session, const v1::OperationStatus& operation) {
                           << FormatSpan(
                                  absl::Milliseconds(operation.ended_ms() -
                                                     operation.started_ms()));
+    }
+    if (const Totals totals = TotalsOf(operation); totals.keys > 0) {
+      session.streams.out << ": " << FormatCount(totals.keys) << " keys, "
+                          << FormatBytes(totals.bytes) << " moved";
     }
     session.streams.out << "\n";
   }
@@ -392,6 +317,85 @@ int Abort(Session& session, bool yes) {
 }
 
 }  // namespace
+
+std::string RefsText(const NodeRefs& nodes) {
+  std::vector<std::string> names;
+  for (const v1::NodeRef& node : nodes) names.push_back(RefText(node));
+  return absl::StrJoin(names, ", ");
+}
+
+Json RefsJson(const NodeRefs& nodes) {
+  Json json = Json::array();
+  for (const v1::NodeRef& node : nodes) json.push_back(RefJson(node));
+  return json;
+}
+
+Json PlanJson(const v1::OperationPlan& plan) {
+  Json json = Json::object();
+  json["kind"] = KindName(plan.kind());
+  json["ring_epoch"] = plan.epoch();
+  json["nodes"] = RefsJson(plan.nodes());
+  json["transfers"] = Json::array();
+  for (const v1::PlannedTransfer& transfer : plan.transfers()) {
+    Json one = Json::object();
+    one["from"] = RefJson(transfer.from());
+    one["to"] = RefJson(transfer.to());
+    one["ranges"] = transfer.ranges();
+    one["estimated_bytes"] = transfer.bytes();
+    json["transfers"].push_back(std::move(one));
+  }
+  json["shares"] = Json::array();
+  for (const v1::PlannedShare& share : plan.shares()) {
+    Json one = RefJson(share.node());
+    one["before"] = share.before();
+    one["after"] = share.after();
+    json["shares"].push_back(std::move(one));
+  }
+  json["largest_over_fair"] = {{"before", plan.largest_over_fair_before()},
+                               {"after", plan.largest_over_fair_after()}};
+  json["warnings"] = Json::array();
+  for (const std::string& warning : plan.warnings()) {
+    json["warnings"].push_back(Printable(warning));
+  }
+  return json;
+}
+
+std::string PlanText(const v1::OperationPlan& plan) {
+  std::string text =
+      absl::StrCat(KindName(plan.kind()), " of ", RefsText(plan.nodes()),
+                   ", in ring epoch ", plan.epoch(), "\n\n");
+  uint64_t ranges = 0;
+  uint64_t bytes = 0;
+  Table transfers({"FROM", "TO", ">RANGES", ">BYTES~"});
+  for (const v1::PlannedTransfer& transfer : plan.transfers()) {
+    ranges += transfer.ranges();
+    bytes += transfer.bytes();
+    transfers.Row({RefText(transfer.from()), RefText(transfer.to()),
+                   FormatCount(transfer.ranges()),
+                   FormatBytes(transfer.bytes())});
+  }
+  if (ranges == 0) {
+    absl::StrAppend(&text, "nothing moves\n\n");
+  } else {
+    absl::StrAppend(&text, transfers.ToString(), "in all ", FormatCount(ranges),
+                    " ranges, about ", FormatBytes(bytes), "\n\n");
+  }
+  Table shares({"NODE", ">OWNS NOW", ">OWNS AFTER"});
+  for (const v1::PlannedShare& share : plan.shares()) {
+    shares.Row({RefText(share.node()),
+                share.before() > 0 ? Percent(share.before()) : "-",
+                share.after() > 0 ? Percent(share.after()) : "-"});
+  }
+  absl::StrAppend(
+      &text, shares.ToString(),
+      absl::StrFormat("largest part over fair part: %.4f now, %.4f after\n",
+                      plan.largest_over_fair_before(),
+                      plan.largest_over_fair_after()));
+  for (const std::string& warning : plan.warnings()) {
+    absl::StrAppend(&text, "warning: ", Printable(warning), "\n");
+  }
+  return text;
+}
 
 std::string Subject(const v1::OperationStatus& operation) {
   if (!operation.keyspace().empty()) {
@@ -510,6 +514,11 @@ void AddCommon(CLI::App& command, Session& session,
   command.fallthrough();
   AddSwitch(command, "--allow-fewer-replicas", arguments->allow_fewer_replicas,
             "go on even if fewer nodes or racks than N are left");
+  if (arguments->kind == v1::TOPOLOGY_KIND_REMOVE_DEAD ||
+      arguments->kind == v1::TOPOLOGY_KIND_REPLACE) {
+    AddSwitch(command, "--accept-data-loss", arguments->accept_data_loss,
+              "go on without writes that only the dead nodes may have had");
+  }
   if (!plan_only) {
     AddSwitch(command, "--yes", arguments->yes, "do not ask");
     command.add_flag("--wait,!--no-wait", arguments->wait,

@@ -10,6 +10,16 @@
 
 namespace ringkv {
 
+using NodeRefs = google::protobuf::RepeatedPtrField<v1::NodeRef>;
+
+// "n4, n5"
+std::string RefsText(const NodeRefs& nodes);
+Json RefsJson(const NodeRefs& nodes);
+
+// What moves, who owns how much before and after, and warnings.
+std::string PlanText(const v1::OperationPlan& plan);
+Json PlanJson(const v1::OperationPlan& plan);
+
 // "join of n4, n5": what an operation is about.
 std::string Subject(const v1::OperationStatus& operation);
 // "streaming, 30 of 100 ranges; waits for n4: receives".

@@ -56,6 +56,8 @@ struct StartOperationCall {
   double weight = 1;          // kWeight
   RingEpoch planned_for = 0;  // refuse in any other ring epoch; 0: any
   bool allow_fewer_replicas = false;
+  // kRemoveDead, kReplace: go on without what only the dead nodes had.
+  bool accept_data_loss = false;
   // Answer the plan and change nothing.
   bool dry_run = false;
 };
@@ -66,10 +68,27 @@ struct AbortOperationCall {
   RingEpoch operation = 0;  // 0: whichever runs
 };
 
+// Rebuilds the ring around the members that are left when a majority is lost
+// for good. Acknowledged writes may be lost.
+struct RecoverCall {
+  // Who is left, the answering node included, named as members are; none: it
+  // and all whom it hears. A call that changes something must name them.
+  std::vector<std::string> survivors;
+  RingEpoch planned_for = 0;  // refuse in any other ring epoch; 0: any
+  // Answer the plan and change nothing.
+  bool dry_run = false;
+};
+
+// Raises the ring's feature level to what every member knows.
+struct FinishUpgradeCall {
+  uint32_t level = 0;  // 0: the newest that any member knows
+};
+
 using AdminCall =
     std::variant<StatusCall, InitCall, HintsCall, CreateKeyspaceCall,
                  AlterKeyspaceCall, DropKeyspaceCall, StartOperationCall,
-                 OperationsCall, AbortOperationCall>;
+                 OperationsCall, AbortOperationCall, RecoverCall,
+                 FinishUpgradeCall>;
 
 // Values are those of ringkv.v1.NodeState.
 enum class NodeState : uint8_t {
@@ -100,6 +119,7 @@ struct NodeStatus {
   uint64_t hint_bytes = 0;
   uint64_t in_flight = 0;
   std::string version;
+  uint32_t feature_level_max = 0;  // newest that it knows; 0: not told
   int64_t clock_offset_ms = 0;  // ahead of the answering node; negative: behind
 };
 
@@ -215,7 +235,8 @@ struct OperationStatus {
   // started, or not yet.
   int64_t started_ms = 0;
   int64_t ended_ms = 0;
-  std::vector<OperationProgress> progress;  // of those that receive something
+  // Of those that receive something; after the switch as it was then.
+  std::vector<OperationProgress> progress;
   std::vector<OperationWait> waits;
 };
 
@@ -231,12 +252,28 @@ struct AbortOperationAnswer {
   RingEpoch ring_epoch = 0;
 };
 
+struct RecoverAnswer {
+  OperationPlan plan;  // what the survivors send each other, and what is lost
+  std::vector<NodeRef> survivors;
+  std::vector<NodeRef> lost;
+  RingEpoch ring_epoch = 0;  // of the ring that is rebuilt; afterwards the new
+  uint64_t lineage = 0;      // the new one; 0: a dry run
+  RingEpoch operation = 0;   // that removes the lost; 0: a dry run, or none
+};
+
+struct FinishUpgradeAnswer {
+  uint32_t level = 0;   // of the ring now
+  uint32_t before = 0;  // equal: it had this level already
+  RingEpoch ring_epoch = 0;
+};
+
 struct AdminAnswer {
   absl::Status status;
   // What belongs to the call, if status is OK.
   std::variant<std::monostate, StatusAnswer, InitAnswer, HintsAnswer,
                KeyspaceAnswer, DropKeyspaceAnswer, StartOperationAnswer,
-               OperationsAnswer, AbortOperationAnswer>
+               OperationsAnswer, AbortOperationAnswer, RecoverAnswer,
+               FinishUpgradeAnswer>
       answer;
 };
 

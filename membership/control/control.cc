@@ -133,6 +133,11 @@ void Control::Impl::Handle(const AdminArrived& event) {
   } else if (const auto* abort =
                  std::get_if<AbortOperationCall>(&event.request)) {
     StartAbort(call, event.deadline, *abort);
+  } else if (const auto* recover = std::get_if<RecoverCall>(&event.request)) {
+    StartRecovery(call, *recover);
+  } else if (const auto* finish =
+                 std::get_if<FinishUpgradeCall>(&event.request)) {
+    StartFinishUpgrade(call, event.deadline, *finish);
   }
 }
 

@@ -53,6 +53,8 @@ struct ControlOptions {
   std::vector<std::string> seeds;
   // Shown in status; does not decide compatibility.
   std::string version;
+  // The newest ring feature level that this program knows.
+  uint32_t feature_level_max = kFeatureLevelMax;
   // Make a ring of this node alone if it has none.
   bool init_single = false;
 

@@ -6,6 +6,8 @@
 //   rings.cc      ring epochs: learning, voting, proposing
 //   topology.cc   operations that change who holds what, from START to FINISH
 //   operations.cc what operators ask of them and are told
+//   recovery.cc   the ring after the loss of a majority
+//   upgrade.cc    feature levels
 //   init.cc       the first ring
 //   status.cc     what is told to operators
 
@@ -163,7 +165,7 @@ class Control::Impl {
   // An operation as it is remembered.
   struct KnownOperation {
     TopologyOperation operation;
-    OperationStatus status;  // without what changes
+    OperationStatus status;  // without what changes; progress as at the switch
     Instant since;
   };
 
@@ -246,6 +248,9 @@ class Control::Impl {
   void TickLinks();
   void WantLinks(Instant& next) const;
   bool IsMember(const NodeId& id) const;
+  // Whether a node of `lineage` is of this node's cluster: of the same lineage,
+  // or one of the two was recovered from the other's. Requires a ring.
+  bool LineageFits(uint64_t lineage, const std::vector<uint64_t>& former) const;
   std::string Called(const NodeFacts& facts) const;
   std::string Called(const Peer& peer) const;
 
@@ -299,6 +304,8 @@ class Control::Impl {
   void AnswerChange(const PendingChange& change);
   AdminAnswer AnswerTo(const PendingChange& change) const;
   void RefuseChange(const PendingChange& change, absl::Status status);
+  // What this node knows against a change that the ring itself allows.
+  absl::Status CheckChange(const RingChange& change) const;
   bool AllHaveAdopted(RingEpoch epoch) const;
   void TickRings();
   void WantRings(Instant& next) const;
@@ -339,8 +346,35 @@ class Control::Impl {
   // Of a ring that has the operation.
   OperationPlan PlanOf(const Ring& ring) const;
   std::vector<OperationWait> Waits() const;
+  // Of the nodes that receive something before the switch.
+  std::vector<OperationProgress> Progress(RingEpoch operation) const;
+  bool IsUp(const Member& member) const;
+  // Whom `node` must receive something from that is down, so that it waits.
+  std::vector<NodeNumber> DownSourcesOf(const Ring& ring,
+                                        NodeNumber node) const;
+  void WarnOfTheDown(const Ring& ring,
+                     std::vector<std::string>& warnings) const;
   NodeRef RefTo(NodeNumber node) const;
   uint64_t DiskBytesOf(NodeNumber node) const;
+
+  // --- recovery.cc ---
+  void StartRecovery(uint64_t call, const RecoverCall& request);
+  absl::StatusOr<std::vector<NodeNumber>> SurvivorsOf(
+      const RecoverCall& request) const;
+  // Whether `survivors` are all that is left, and too few to decide anything.
+  absl::Status CheckRecovery(const std::vector<NodeNumber>& survivors,
+                             const std::vector<NodeNumber>& lost) const;
+
+  // --- upgrade.cc ---
+  void StartFinishUpgrade(uint64_t call, Instant deadline,
+                          const FinishUpgradeCall& request);
+  // The newest level that any member has shown to know.
+  uint32_t NewestLevelKnown() const;
+  // FAILED_PRECONDITION names the members that do not know `level`, or are not
+  // there to say so.
+  absl::Status CheckLevel(uint32_t level) const;
+  // FAILED_PRECONDITION: a joiner knows too little for the ring as it is now.
+  absl::Status CheckJoiners(const TopologyRequest& request) const;
 
   // --- init.cc ---
   void Take(Peer& peer, const InitPrepare& prepare);

@@ -60,7 +60,7 @@ void Control::Impl::Take(Peer& peer, const Heartbeat& beat) {
   if (peer.beat.has_value() && beat.sequence <= peer.beat->sequence) return;
   if (ring_ != nullptr && !beat.cluster_id.IsNone() &&
       (beat.cluster_id != ring_->spec().cluster_id ||
-       beat.lineage != ring_->spec().lineage)) {
+       !LineageFits(beat.lineage, peer.facts->former_lineages))) {
     // It was standby when the streams were made, and went elsewhere.
     LogRefusal(
         peer.id, HelloOutcome::kForeignCluster,

@@ -38,6 +38,7 @@ NodeFacts Control::Impl::Facts() const {
   if (ring_ != nullptr) {
     facts.cluster_id = ring_->spec().cluster_id;
     facts.lineage = ring_->spec().lineage;
+    facts.former_lineages = ring_->spec().former_lineages;
     facts.ring_epoch = ring_->epoch();
   }
   facts.number = number_;
@@ -51,6 +52,7 @@ NodeFacts Control::Impl::Facts() const {
   facts.location = options_.location;
   facts.weight = options_.weight;
   facts.version = options_.version;
+  facts.feature_level_max = options_.feature_level_max;
   return facts;
 }
 
@@ -130,7 +132,7 @@ HelloReply Control::Impl::Judge(const NodeFacts& from, const NodeId& expected) {
                        spec.cluster_id.ToString(), ", ", Called(from),
                        " is of cluster ", from.cluster_id.ToString()));
     }
-    if (from.lineage != spec.lineage) {
+    if (!LineageFits(from.lineage, from.former_lineages)) {
       return refuse(
           HelloOutcome::kForeignCluster,
           absl::StrCat("cluster ", spec.cluster_id.ToString(),
@@ -138,9 +140,22 @@ HelloReply Control::Impl::Judge(const NodeFacts& from, const NodeId& expected) {
                        Called(Facts()), " is of lineage ", spec.lineage, ", ",
                        Called(from), " is of lineage ", from.lineage));
     }
+    const Member* const named = ring_->FindMember(from.number);
+    if (from.lineage != spec.lineage &&
+        IsFormerLineage(spec.former_lineages, from.lineage) &&
+        (named == nullptr || named->id != from.id ||
+         IsTakenForDead(*ring_, from.number))) {
+      return refuse(HelloOutcome::kDeparted,
+                    absl::StrCat("cluster ", spec.cluster_id.ToString(),
+                                 " was recovered without node number ",
+                                 ToInt(from.number), " (", from.name,
+                                 "): that one is of lineage ", from.lineage,
+                                 ", the cluster is of lineage ", spec.lineage,
+                                 " since its recovery"));
+    }
     if (from.number != kNoNode && from.ring_epoch <= spec.epoch &&
         !Planted("departed-comes-back")) {
-      const Member* const member = ring_->FindMember(from.number);
+      const Member* const member = named;
       if (member != nullptr && member->id == from.id &&
           IsTakenForDead(*ring_, from.number)) {
         return refuse(
@@ -200,6 +215,14 @@ HelloReply Control::Impl::Judge(const NodeFacts& from, const NodeId& expected) {
   return reply;
 }
 
+bool Control::Impl::LineageFits(uint64_t lineage,
+                                const std::vector<uint64_t>& former) const {
+  const RingSpec& spec = ring_->spec();
+  return lineage == spec.lineage ||
+         IsFormerLineage(spec.former_lineages, lineage) ||
+         IsFormerLineage(former, spec.lineage);
+}
+
 void Control::Impl::LogRefusal(const NodeId& id, HelloOutcome outcome,
                                std::string text) {
   if (refusals_logged_.size() >= kRefusalsLoggedMax) refusals_logged_.clear();
@@ -214,6 +237,9 @@ void Control::Impl::TakeRefusal(const HelloReply& reply) {
   const bool own_cluster = ring_ != nullptr &&
                            reply.from.cluster_id == ring_->spec().cluster_id &&
                            reply.from.lineage == ring_->spec().lineage;
+  const bool recovered =
+      ring_ != nullptr && reply.from.cluster_id == ring_->spec().cluster_id &&
+      IsFormerLineage(reply.from.former_lineages, ring_->spec().lineage);
   switch (reply.outcome) {
     case HelloOutcome::kAccepted:
     case HelloOutcome::kSelf:
@@ -226,7 +252,8 @@ void Control::Impl::TakeRefusal(const HelloReply& reply) {
       break;
     }
     case HelloOutcome::kDeparted:
-      if (own_cluster && reply.from.ring_epoch > ring_->epoch()) {
+      if ((own_cluster && reply.from.ring_epoch > ring_->epoch()) ||
+          recovered) {
         return Stop(absl::StrCat(
             reply.message,
             ". This node stops; to add the machine again, start it with an "

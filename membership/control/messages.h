@@ -40,6 +40,8 @@ struct NodeFacts {
   // None while the node is standby (in no ring).
   ClusterId cluster_id;
   uint64_t lineage = 0;
+  // Of its ring (RingSpec).
+  std::vector<uint64_t> former_lineages;
   NodeNumber number{};
   RingEpoch ring_epoch = 0;
   // Starts of its data directory so far, this one included; on disk.

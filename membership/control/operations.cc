@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "membership/control/control_impl.h"
@@ -15,6 +16,8 @@
 
 namespace ringkv {
 namespace {
+
+constexpr size_t kWaitsExplained = 3;
 
 uint32_t GreatestN(const Ring& ring) {
   uint32_t n = 1;
@@ -67,6 +70,29 @@ void WarnOfRacks(const Ring& after, uint32_t n,
         largest->second, " of ", weight, " node weights, rack \"",
         smallest->first.second, "\" ", smallest->second,
         "; nodes of smaller racks will hold more than their share"));
+  }
+}
+
+std::string Percent(double share) {
+  return absl::StrFormat(share < 0.0001 ? "%.1e %%" : "%.2f %%", share * 100);
+}
+
+// What is lost for good, where the operator has accepted that.
+void WarnOfLosses(const Ring& ring, std::vector<std::string>& warnings) {
+  for (const Shortage& shortage : ShortagesOf(ring)) {
+    const std::string dead = absl::StrJoin(
+        shortage.dead, ", ", [&](std::string* out, NodeNumber node) {
+          absl::StrAppend(out, ring.FindMember(node)->name);
+        });
+    std::string text = absl::StrCat(
+        "keyspace ", ring.FindKeyspace(shortage.keyspace)->name,
+        ": acknowledged writes that only ", dead, " had are lost, among ",
+        Percent(shortage.share), " of the keys");
+    if (shortage.share_gone > 0) {
+      absl::StrAppend(&text, "; of ", Percent(shortage.share_gone),
+                      " of the keys no replica is left");
+    }
+    warnings.push_back(std::move(text));
   }
 }
 
@@ -157,11 +183,6 @@ absl::StatusOr<Member> Control::Impl::ResolveStandby(
     return absl::FailedPreconditionError(
         absl::StrCat(Called(peer), " is in a ring already"));
   }
-  if (facts.feature_level_max < ring_->spec().feature_level) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        Called(peer), " knows feature levels up to ", facts.feature_level_max,
-        ", and the ring has ", ring_->spec().feature_level, ": upgrade it"));
-  }
   Member member;
   member.id = facts.id;
   member.name = facts.name;
@@ -179,6 +200,7 @@ absl::StatusOr<TopologyRequest> Control::Impl::Resolve(
   request.weight = call.weight;
   request.planned_for = call.planned_for;
   request.allow_fewer_replicas = call.allow_fewer_replicas;
+  request.accept_data_loss = call.accept_data_loss;
   const bool joins = call.kind == TopologyKind::kJoin;
   if (!call.replacements.empty() && call.kind != TopologyKind::kReplace) {
     return absl::InvalidArgumentError(
@@ -194,6 +216,7 @@ absl::StatusOr<TopologyRequest> Control::Impl::Resolve(
     }
     request.joiners.push_back(std::move(joiner));
   }
+  RETURN_IF_ERROR(CheckJoiners(request));
   if (joins) return request;
   for (const std::string& name : call.nodes) {
     ASSIGN_OR_RETURN(const NodeNumber node, ResolveMember(name));
@@ -282,7 +305,55 @@ OperationPlan Control::Impl::PlanOf(const Ring& ring) const {
     plan.shares.push_back(std::move(share));
   }
   WarnOfRacks(ring_after, GreatestN(ring_after), plan.warnings);
+  if (!switched) {
+    WarnOfLosses(ring, plan.warnings);
+    WarnOfTheDown(ring, plan.warnings);
+  }
   return plan;
+}
+
+bool Control::Impl::IsUp(const Member& member) const {
+  if (member.id == id_) return true;
+  const auto found = peers_.find(member.id);
+  return found != peers_.end() && found->second.alive;
+}
+
+std::vector<NodeNumber> Control::Impl::DownSourcesOf(const Ring& ring,
+                                                     NodeNumber node) const {
+  std::set<NodeNumber> down;
+  for (const Member& member : ring.spec().members) {
+    if (!IsUp(member)) down.insert(member.number);
+  }
+  if (down.empty()) return {};
+  std::set<NodeNumber> needed;
+  for (const Transfer& transfer : TransfersOf(ring, node)) {
+    std::vector<NodeNumber> missing;
+    for (NodeNumber source : transfer.sources) {
+      if (down.count(source) > 0) missing.push_back(source);
+    }
+    if (transfer.sources.size() - missing.size() < transfer.sources_needed) {
+      needed.insert(missing.begin(), missing.end());
+    }
+  }
+  return {needed.begin(), needed.end()};
+}
+
+void Control::Impl::WarnOfTheDown(const Ring& ring,
+                                  std::vector<std::string>& warnings) const {
+  for (NodeNumber node : ReceiversOf(ring)) {
+    const Member& receiver = *ring.FindMember(node);
+    const std::string name =
+        absl::StrCat(receiver.name, " (", ToInt(node), ")");
+    if (!IsUp(receiver)) {
+      warnings.push_back(absl::StrCat(
+          name, " is down and is to receive keys: this waits for it"));
+    }
+    for (NodeNumber source : DownSourcesOf(ring, node)) {
+      warnings.push_back(absl::StrCat(
+          ring.FindMember(source)->name, " (", ToInt(source),
+          ") is down and is to send ", name, " keys: this waits for it"));
+    }
+  }
 }
 
 // --- What is told ---
@@ -290,11 +361,7 @@ OperationPlan Control::Impl::PlanOf(const Ring& ring) const {
 std::vector<OperationWait> Control::Impl::Waits() const {
   std::vector<OperationWait> waits;
   const TopologyOperation& running = *Running();
-  const auto is_alive = [this](const Member& member) {
-    if (member.id == id_) return true;
-    const auto found = peers_.find(member.id);
-    return found != peers_.end() && found->second.alive;
-  };
+  const auto is_alive = [this](const Member& member) { return IsUp(member); };
   const auto wait = [&](NodeNumber node, std::string why) {
     waits.push_back({RefTo(node), std::move(why)});
   };
@@ -319,10 +386,21 @@ std::vector<OperationWait> Control::Impl::Waits() const {
     for (NodeNumber node : step_.receivers) {
       if (step_.received.count(node) > 0) continue;
       const Member* const member = ring_->FindMember(node);
-      wait(node, member != nullptr && is_alive(*member)
+      if (member == nullptr || !is_alive(*member)) {
+        wait(node,
+             "is down and has not received everything: start it again, or "
+             "abort");
+        continue;
+      }
+      // Only of the first, since kvctl shows no more and it takes time.
+      const std::vector<NodeNumber> down = waits.size() < kWaitsExplained
+                                               ? DownSourcesOf(*ring_, node)
+                                               : std::vector<NodeNumber>();
+      wait(node, down.empty()
                      ? "receives"
-                     : "is down and has not received everything: start it "
-                       "again, or abort");
+                     : absl::StrCat("cannot receive all from ", NamesOf(down),
+                                    ", which is down: start it again, or "
+                                    "abort"));
     }
   } else if (running.kind == TopologyKind::kDecommission) {
     for (NodeNumber node : running.nodes) {
@@ -340,6 +418,29 @@ std::vector<OperationWait> Control::Impl::Waits() const {
   return waits;
 }
 
+std::vector<OperationProgress> Control::Impl::Progress(
+    RingEpoch operation) const {
+  std::vector<OperationProgress> all;
+  for (NodeNumber node : step_.receivers) {
+    OperationProgress& progress = all.emplace_back();
+    progress.node = RefTo(node);
+    if (node == number_) {
+      progress.alive = true;
+      progress.report = transfers_;
+    } else if (const Member* member = ring_->FindMember(node)) {
+      const auto found = peers_.find(member->id);
+      if (found != peers_.end() && found->second.beat.has_value()) {
+        progress.alive = found->second.alive;
+        progress.report = found->second.beat->transfers;
+      }
+    }
+    if (progress.report.operation != operation) {
+      progress.report = TransferReport{operation, 0, 0, 0, 0, false};
+    }
+  }
+  return all;
+}
+
 AdminAnswer Control::Impl::OperationsNow() const {
   if (ring_ == nullptr) {
     return {absl::FailedPreconditionError("this node is in no ring yet"), {}};
@@ -355,22 +456,8 @@ AdminAnswer Control::Impl::OperationsNow() const {
                    : step_.barrier_reached ? OperationState::kStreaming
                                            : OperationState::kStarting;
     status.waits = Waits();
-    for (NodeNumber node : step_.receivers) {
-      OperationProgress& progress = status.progress.emplace_back();
-      progress.node = RefTo(node);
-      if (node == number_) {
-        progress.alive = true;
-        progress.report = transfers_;
-      } else if (const Member* member = ring_->FindMember(node)) {
-        const auto found = peers_.find(member->id);
-        if (found != peers_.end() && found->second.beat.has_value()) {
-          progress.alive = found->second.alive;
-          progress.report = found->second.beat->transfers;
-        }
-      }
-      if (progress.report.operation != running->id) {
-        progress.report = TransferReport{running->id, 0, 0, 0, 0, false};
-      }
+    if (running->phase == TopologyPhase::kStart) {
+      status.progress = Progress(running->id);
     }
   }
   return {absl::OkStatus(), std::move(answer)};

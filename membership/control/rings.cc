@@ -68,15 +68,17 @@ void Control::Impl::Take(Peer& peer, const RingDecided& decided) {
   absl::StatusOr<RingSpec> spec = DecodeRing(decided.ring);
   if (!spec.ok()) return reject(spec.status().message());
   if (spec->epoch != decided.epoch) return reject("its epoch differs inside");
-  if (ring_ != nullptr && (spec->cluster_id != ring_->spec().cluster_id ||
-                           spec->lineage != ring_->spec().lineage)) {
-    return reject("it is of another cluster");
+  if (ring_ != nullptr &&
+      (spec->cluster_id != ring_->spec().cluster_id ||
+       (spec->lineage != ring_->spec().lineage &&
+        !IsFormerLineage(spec->former_lineages, ring_->spec().lineage)))) {
+    return reject("it is of another cluster, or of another lineage of this");
   }
-  if (spec->feature_level > kFeatureLevelMax) {
+  if (spec->feature_level > options_.feature_level_max) {
     return Stop(absl::StrCat("the ring of epoch ", spec->epoch,
                              " has feature level ", spec->feature_level,
                              ", and this program knows up to ",
-                             kFeatureLevelMax, ": upgrade it"));
+                             options_.feature_level_max, ": upgrade it"));
   }
   absl::StatusOr<std::shared_ptr<const Ring>> ring =
       Ring::Make(*std::move(spec));
@@ -175,6 +177,11 @@ void Control::Impl::RingIsDurable(std::shared_ptr<const Ring> ring,
     may_vote_ = true;
     view_sent_ = false;
   }
+  if (before != nullptr && before->spec().lineage != ring_->spec().lineage) {
+    // Streams are made anew, with a handshake that tells lost nodes from those
+    // that only have to learn of the recovery.
+    for (auto& [id, peer] : peers_) DropLinks(peer);
+  }
   AddRingPeers();
   views_stale_ = true;
   out_->ring = ring_;
@@ -222,11 +229,18 @@ bool Control::Impl::MayVote() {
   // A disk that is older than its peers remember would vote twice; so first a
   // majority of the members, this one included, must have accepted its
   // handshake.
-  size_t checked = 1;
-  for (NodeNumber node : checked_by_) {
-    if (node != number_ && ring_->FindMember(node) != nullptr) ++checked;
+  // Those who leave as dead can check nothing, and have no vote.
+  size_t members = 0;
+  size_t checked = 0;
+  const TopologyOperation* const running = Running();
+  for (const Member& member : ring_->spec().members) {
+    if (running != nullptr && running->TakesForDead(member.number)) continue;
+    ++members;
+    if (member.number == number_ || checked_by_.count(member.number) > 0) {
+      ++checked;
+    }
   }
-  may_vote_ = checked >= MajorityOf(ring_->spec().members.size());
+  may_vote_ = checked >= MajorityOf(members);
   return may_vote_;
 }
 
@@ -362,7 +376,7 @@ void Control::Impl::AfterProposerStep(std::vector<Proposer::Out> out) {
         spec.ok() ? Ring::Make(*std::move(spec)) : spec.status();
     // Nobody proposes a ring that cannot be made; a newer version might.
     if (!ring.ok() || (*ring)->epoch() != epoch ||
-        (*ring)->spec().feature_level > kFeatureLevelMax) {
+        (*ring)->spec().feature_level > options_.feature_level_max) {
       return Stop(absl::StrCat(
           "ring epoch ", epoch, " was decided, and this node cannot adopt it",
           ring.ok() ? "" : ": ",
@@ -433,8 +447,8 @@ void Control::Impl::ProposeNext() {
     PendingChange& change = changes_.front();
     absl::StatusOr<RingSpec> next = ApplyChange(change.change, ring_->spec());
     const auto* const request = std::get_if<TopologyRequest>(&change.change);
-    if (request != nullptr && next.ok()) {
-      if (absl::Status status = CheckDead(*request); !status.ok()) {
+    if (next.ok()) {
+      if (absl::Status status = CheckChange(change.change); !status.ok()) {
         next = std::move(status);
       }
     }
@@ -470,6 +484,18 @@ void Control::Impl::ProposeNext() {
   }
 }
 
+absl::Status Control::Impl::CheckChange(const RingChange& change) const {
+  if (const auto* request = std::get_if<TopologyRequest>(&change)) {
+    RETURN_IF_ERROR(CheckJoiners(*request));
+    return CheckDead(*request);
+  }
+  if (const auto* raise = std::get_if<RaiseLevel>(&change);
+      raise != nullptr && raise->level > ring_->spec().feature_level) {
+    return CheckLevel(raise->level);
+  }
+  return absl::OkStatus();
+}
+
 void Control::Impl::RefuseChange(const PendingChange& change,
                                  absl::Status status) {
   if (change.call.has_value()) Refuse(*change.call, std::move(status));
@@ -496,6 +522,9 @@ AdminAnswer Control::Impl::AnswerTo(const PendingChange& change) const {
   } else if (std::holds_alternative<AbortOperationCall>(change.change)) {
     answer.answer = AbortOperationAnswer{
         finished_.empty() ? 0 : finished_.front().id, ring_->epoch()};
+  } else if (const auto* raise = std::get_if<RaiseLevel>(&change.change)) {
+    answer.answer = FinishUpgradeAnswer{ring_->spec().feature_level,
+                                        raise->before, ring_->epoch()};
   } else {
     const std::string name = KeyspaceNameOf(change.change);
     const Keyspace* const keyspace = ring_->FindKeyspace(name);

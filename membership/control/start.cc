@@ -87,6 +87,14 @@ absl::StatusOr<StartedNode> StartNode(const MetaReader& read,
           ". To add the machine again, start "
           "it with an empty data directory and join it as a new node"));
     }
+    const uint32_t level = record.ring->spec().feature_level;
+    if (level > options.feature_level_max) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the ring in the data directory has feature level ", level,
+          ", and this program knows up to ", options.feature_level_max,
+          ": after kvctl upgrade finish there is no way back; start the newer "
+          "program"));
+    }
     node.ring = std::move(record.ring);
     node.history = std::move(record.history);
   }

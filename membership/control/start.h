@@ -38,6 +38,8 @@ struct StartOptions {
   std::string name;
   // Empty: as stored.
   Location location;
+  // The newest ring feature level that this program knows.
+  uint32_t feature_level_max = kFeatureLevelMax;
   // The engine holds any entry at all, in any family. With data but without an
   // identity a start is refused: a new identity would orphan the data.
   bool has_data = false;
@@ -91,9 +93,10 @@ struct StartedNode {
 };
 
 // FAILED_PRECONDITION: data without an identity, a data directory of a newer
-// format, or another location than the stored one while the node is in a ring
-// (both are named). DATA_LOSS: a garbled record, named. Never makes a new
-// identity but for an empty engine.
+// format, a ring of a feature level above what this program knows, or another
+// location than the stored one while the node is in a ring (both are named).
+// DATA_LOSS: a garbled record, named. Never makes a new identity but for an
+// empty engine.
 absl::StatusOr<StartedNode> StartNode(const MetaReader& read,
                                       const StartOptions& options,
                                       WallTime wall, Random& random);

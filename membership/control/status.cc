@@ -70,6 +70,7 @@ NodeStatus Control::Impl::OwnStatus() const {
   status.in_flight = load_.in_flight;
   SumHints(load_.hints, status);
   status.version = options_.version;
+  status.feature_level_max = options_.feature_level_max;
   return status;
 }
 
@@ -93,6 +94,7 @@ NodeStatus Control::Impl::StatusOf(const Peer& peer) const {
     status.peer_address = facts.peer_address;
     status.incarnation = facts.incarnation;
     status.version = facts.version;
+    status.feature_level_max = facts.feature_level_max;
     if (status.number == kNoNode) {
       status.location = facts.location;
       status.weight = facts.weight;

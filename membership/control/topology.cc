@@ -73,6 +73,11 @@ void Control::Impl::Handle(const TransfersReported& event) {
 void Control::Impl::FollowOperation(const Ring* before) {
   const TopologyOperation* const running = Running();
   if (operation_.has_value() &&
+      operation_->operation.phase == TopologyPhase::kStart &&
+      (running == nullptr || running->phase == TopologyPhase::kSwitch)) {
+    operation_->status.progress = Progress(operation_->operation.id);
+  }
+  if (operation_.has_value() &&
       (running == nullptr || running->id != operation_->operation.id)) {
     OperationStatus status = operation_->status;
     status.state = before != nullptr && before->spec().operation.has_value() &&
@@ -155,7 +160,9 @@ void Control::Impl::UpdateStep() {
   };
   note(number_, adopted_epoch_, transfers_);
   for (const auto& [id, peer] : peers_) {
-    if (!peer.beat.has_value()) continue;
+    if (!peer.beat.has_value() || peer.beat->lineage != ring_->spec().lineage) {
+      continue;
+    }
     const Member* const member = ring_->FindMember(id);
     if (member == nullptr) continue;
     note(member->number, peer.beat->adopted_epoch, peer.beat->transfers);

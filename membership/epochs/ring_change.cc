@@ -152,6 +152,19 @@ absl::StatusOr<RingSpec> Abort(const AbortOperationCall& call,
   return AbortOperation(spec);
 }
 
+absl::StatusOr<RingSpec> Raise(const RaiseLevel& raise, RingSpec spec) {
+  if (raise.level == spec.feature_level) return spec;
+  if (raise.level < spec.feature_level) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the ring has feature level ", spec.feature_level,
+                     ", and there is no way back to ", raise.level,
+                     ": what was written since may be in newer formats"));
+  }
+  spec.feature_level = raise.level;
+  ++spec.epoch;
+  return spec;
+}
+
 struct Applier {
   const RingSpec& spec;
   using Result = absl::StatusOr<RingSpec>;
@@ -172,6 +185,9 @@ struct Applier {
   }
   Result operator()(const AbortOperationCall& call) const {
     return Abort(call, spec);
+  }
+  Result operator()(const RaiseLevel& raise) const {
+    return Raise(raise, spec);
   }
 };
 

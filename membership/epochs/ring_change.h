@@ -23,9 +23,16 @@ struct AdvanceOperation {
   TopologyPhase from = TopologyPhase::kStart;
 };
 
+// The ring's feature level becomes `level`. Changes nothing if it has it.
+struct RaiseLevel {
+  uint32_t level = 0;
+  uint32_t before = 0;  // the ring's level when it was asked for
+};
+
 using RingChange =
     std::variant<CreateKeyspaceCall, AlterKeyspaceCall, DropKeyspaceCall,
-                 TopologyRequest, AdvanceOperation, AbortOperationCall>;
+                 TopologyRequest, AdvanceOperation, AbortOperationCall,
+                 RaiseLevel>;
 
 // The name of the keyspace that `change` is about; empty if it is about none.
 std::string KeyspaceNameOf(const RingChange& change);
@@ -34,7 +41,8 @@ std::string KeyspaceNameOf(const RingChange& change);
 // own epoch, if the change asks for what is so already. INVALID_ARGUMENT: a
 // field out of its limits (named, with limit and value). NOT_FOUND: no such
 // keyspace or member. FAILED_PRECONDITION: the name is taken, too many
-// keyspaces, an operation runs, there is none to abort. ABORTED: planned for
+// keyspaces, an operation runs, there is none to abort, a lower feature level.
+// ABORTED: planned for
 // another epoch. Other N, R or W of a keyspace begin an operation.
 absl::StatusOr<RingSpec> ApplyChange(const RingChange& change,
                                      const RingSpec& spec);

@@ -10,7 +10,9 @@ std::vector<NodeNumber> VotersOf(const RingSpec& spec) {
     const bool joins = spec.operation.has_value() &&
                        spec.operation->Joins(member.number) &&
                        !Planted("joiner-votes");
-    if (!joins) voters.push_back(member.number);
+    const bool is_dead = spec.operation.has_value() &&
+                         spec.operation->TakesForDead(member.number);
+    if (!joins && !is_dead) voters.push_back(member.number);
   }
   if (voters.size() % 2 == 0 && !voters.empty()) voters.pop_back();
   return voters;

@@ -12,7 +12,7 @@
 namespace ringkv {
 
 // The voters of the epoch after `spec`, by number: all members but those that
-// still join; with an even
+// still join and those that the running operation takes for dead; with an even
 // number of them the highest-numbered one has no vote, since it would raise the
 // majority without making it safer.
 std::vector<NodeNumber> VotersOf(const RingSpec& spec);

@@ -117,6 +117,10 @@ bool TopologyOperation::GoesOnWithout(NodeNumber node) const {
   return TakesForDead(node) || absl::c_linear_search(stopped, node);
 }
 
+bool IsFormerLineage(const std::vector<uint64_t>& former, uint64_t lineage) {
+  return absl::c_linear_search(former, lineage);
+}
+
 const char* NameOf(TopologyKind kind) {
   switch (kind) {
     case TopologyKind::kJoin:
@@ -341,6 +345,15 @@ absl::Status Ring::MakeOther() {
 absl::Status Ring::Validate() {
   if (spec_.cluster_id.IsNone()) return Invalid("the ring has no cluster id");
   if (spec_.epoch == 0) return Invalid("the ring has epoch 0");
+  if (spec_.former_lineages.size() > kFormerLineagesMax) {
+    return Invalid(absl::StrCat("the ring has ", spec_.former_lineages.size(),
+                                " former lineages, more than the limit of ",
+                                kFormerLineagesMax));
+  }
+  if (IsFormerLineage(spec_.former_lineages, spec_.lineage)) {
+    return Invalid(absl::StrCat("the ring's lineage ", spec_.lineage,
+                                " is among its former ones"));
+  }
 
   // Members.
   std::vector<Member>& members = spec_.members;

@@ -23,6 +23,7 @@ inline constexpr size_t kMembersMax = 10'000;
 inline constexpr size_t kKeyspacesMax = 1'024;
 inline constexpr size_t kTokensMax = 4 << 20;
 inline constexpr size_t kDepartedMax = 1 << 20;
+inline constexpr size_t kFormerLineagesMax = 64;
 // Greatest N of a keyspace.
 inline constexpr uint32_t kReplicasMax = 16;
 // Greatest Q of a balanced ring, and vnodes of weight 1 of a hashed one.
@@ -144,7 +145,11 @@ struct Domains;  // domains.h
 // Everything that a ring epoch decides, as plain data.
 struct RingSpec {
   ClusterId cluster_id;
-  uint64_t lineage = 0;  // differs after an unsafe recovery
+  // Differs after an unsafe recovery: a new random one then.
+  uint64_t lineage = 0;
+  // Those before, oldest first: their nodes are known, and refused unless the
+  // ring has them.
+  std::vector<uint64_t> former_lineages;
   RingEpoch epoch = 0;
   uint32_t feature_level = 1;
   PlacementStrategy placement = PlacementStrategy::kBalanced;
@@ -165,6 +170,9 @@ struct RingSpec {
   std::optional<TopologyOperation> operation;
   bool operator==(const RingSpec&) const = default;
 };
+
+// Whether `former` names `lineage`.
+bool IsFormerLineage(const std::vector<uint64_t>& former, uint64_t lineage);
 
 // A keyspace's name: 1 to 64 of [A-Za-z0-9_.-].
 // INVALID_ARGUMENT says what is wrong with it.

@@ -244,6 +244,8 @@ void RingToProto(const RingSpec& spec, v1::RingSnapshot* message) {
   message->Clear();
   message->set_cluster_id(IdToBytes(spec.cluster_id));
   message->set_lineage(spec.lineage);
+  message->mutable_former_lineages()->Add(spec.former_lineages.begin(),
+                                          spec.former_lineages.end());
   message->set_epoch(spec.epoch);
   message->set_feature_level(spec.feature_level);
   message->set_placement(PlacementToProto(spec.placement));
@@ -277,10 +279,14 @@ absl::StatusOr<RingSpec> RingFromProto(const v1::RingSnapshot& message) {
   RETURN_IF_ERROR(CheckCount("owners", message.owners_size(), kTokensMax));
   RETURN_IF_ERROR(
       CheckCount("departed members", message.departed_size(), kDepartedMax));
+  RETURN_IF_ERROR(CheckCount("former lineages", message.former_lineages_size(),
+                             kFormerLineagesMax));
   RingSpec spec;
   ASSIGN_OR_RETURN(spec.cluster_id, IdFromBytes<ClusterId>(message.cluster_id(),
                                                            "the cluster id"));
   spec.lineage = message.lineage();
+  spec.former_lineages.assign(message.former_lineages().begin(),
+                              message.former_lineages().end());
   spec.epoch = message.epoch();
   spec.feature_level = message.feature_level();
   ASSIGN_OR_RETURN(spec.placement, PlacementFromProto(message.placement()));

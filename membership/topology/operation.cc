@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "membership/ring/domains.h"
@@ -110,6 +112,37 @@ absl::Status CheckEnoughLeft(const TopologyRequest& request,
         " now; add --allow-fewer-replicas to let replicas share a rack"));
   }
   return absl::OkStatus();
+}
+
+std::string Percent(double share) {
+  return absl::StrFormat(share < 0.0001 ? "%.1e %%" : "%.2f %%", share * 100);
+}
+
+// A request that could only go on without acknowledged writes says so at once;
+// it would wait for ever otherwise. `spec` has the operation.
+absl::Status CheckNothingLost(const RingSpec& spec) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Ring> ring, Ring::Make(spec));
+  const std::vector<Shortage> shortages = ShortagesOf(*ring);
+  if (shortages.empty()) return absl::OkStatus();
+  const Shortage& shortage = shortages.front();
+  const Keyspace& keyspace = *ring->FindKeyspace(shortage.keyspace);
+  const std::string dead = absl::StrJoin(
+      shortage.dead, ", ", [&](std::string* out, NodeNumber node) {
+        absl::StrAppend(out, NameOf(*ring->FindMember(node)));
+      });
+  return absl::FailedPreconditionError(absl::StrCat(
+      "acknowledged writes may be lost: keyspace \"", keyspace.name,
+      "\" (N=", keyspace.n, ", W=", keyspace.w, ") is sure of them while ",
+      shortage.needed, shortage.needed == 1 ? " replica" : " replicas",
+      " of a key live, and without ", dead, " there are as few as ",
+      shortage.living, ", in ", Percent(shortage.share), " of its keys",
+      shortages.size() == 1
+          ? ""
+          : absl::StrCat(" (and ", shortages.size() - 1, " more keyspaces)"),
+      ". Start ", shortage.dead.size() == 1 ? "it" : "one of them",
+      " again, if its disk is good; if not, --accept-data-loss goes on without "
+      "what only the dead ",
+      shortage.dead.size() == 1 ? "node" : "nodes", " had"));
 }
 
 absl::Status AddJoiners(const TopologyRequest& request, RingSpec& spec,
@@ -348,6 +381,11 @@ absl::StatusOr<RingSpec> StartOperation(const TopologyRequest& request,
   }
   next.operation = std::move(operation);
   RETURN_IF_ERROR(NoteChanges(next));
+  const bool takes_for_dead = request.kind == TopologyKind::kRemoveDead ||
+                              request.kind == TopologyKind::kReplace;
+  if (takes_for_dead && !request.accept_data_loss) {
+    RETURN_IF_ERROR(CheckNothingLost(next));
+  }
   return next;
 }
 
@@ -382,16 +420,10 @@ RingSpec FinishOperation(const RingSpec& spec) {
   return next;
 }
 
-absl::StatusOr<RingSpec> AbortOperation(const RingSpec& spec) {
-  if (!spec.operation.has_value()) {
-    return absl::FailedPreconditionError("no operation runs");
-  }
-  if (spec.operation->phase != TopologyPhase::kStart) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the ", NameOf(spec.operation->kind),
-        " has switched reads to the new owners and can only go on"));
-  }
-  RingSpec next = spec;
+namespace {
+
+// The ring without its operation, whose joiners are gone.
+absl::StatusOr<RingSpec> TakenBack(RingSpec next) {
   ++next.epoch;
   RETURN_IF_ERROR(NoteChanges(next));
   const TopologyOperation operation = *std::move(next.operation);
@@ -402,6 +434,32 @@ absl::StatusOr<RingSpec> AbortOperation(const RingSpec& spec) {
   }
   Depart(joiners, next);
   return next;
+}
+
+}  // namespace
+
+absl::StatusOr<RingSpec> UnswitchOperation(const RingSpec& spec) {
+  RINGKV_CHECK(spec.operation.has_value() &&
+               spec.operation->phase == TopologyPhase::kSwitch);
+  RingSpec next = spec;
+  Arrangement after = ArrangementOf(next);
+  Arrange(std::move(next.operation->other), next);
+  next.operation->other = std::move(after);
+  next.operation->phase = TopologyPhase::kStart;
+  next.operation->stopped.clear();
+  return TakenBack(std::move(next));
+}
+
+absl::StatusOr<RingSpec> AbortOperation(const RingSpec& spec) {
+  if (!spec.operation.has_value()) {
+    return absl::FailedPreconditionError("no operation runs");
+  }
+  if (spec.operation->phase != TopologyPhase::kStart) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the ", NameOf(spec.operation->kind),
+        " has switched reads to the new owners and can only go on"));
+  }
+  return TakenBack(spec);
 }
 
 const char* NameOf(TopologyPhase phase) {

@@ -29,6 +29,9 @@ struct TopologyRequest {
   // Go on even if fewer nodes than N, or fewer racks than min(N, racks now),
   // are left.
   bool allow_fewer_replicas = false;
+  // kRemoveDead, kReplace: go on even if so many replicas of a range are dead
+  // that acknowledged writes may have been on these only.
+  bool accept_data_loss = false;
   bool operator==(const TopologyRequest&) const = default;
 };
 
@@ -38,7 +41,8 @@ struct TopologyRequest {
 // stay members. INVALID_ARGUMENT: a request that makes no sense, or that
 // no ring may have. NOT_FOUND: no such member or keyspace. ABORTED: planned for
 // another epoch. FAILED_PRECONDITION: another operation runs; the change would
-// leave fewer nodes or racks than replicas need; a joiner is a member already.
+// leave fewer nodes or racks than replicas need; too few replicas of a range
+// would be left to be sure of its writes; a joiner is a member already.
 absl::StatusOr<RingSpec> StartOperation(const TopologyRequest& request,
                                         const RingSpec& spec);
 
@@ -48,6 +52,10 @@ RingSpec SwitchOperation(const RingSpec& spec);
 // Only the new sets count; who leaves is departed. Requires an operation in
 // phase kSwitch.
 RingSpec FinishOperation(const RingSpec& spec);
+
+// Back to the arrangement before the switch, without the operation; for a ring
+// that cannot go on. Requires an operation in phase kSwitch.
+absl::StatusOr<RingSpec> UnswitchOperation(const RingSpec& spec);
 
 // The ring as before START; joiners are departed, as their numbers were given.
 // FAILED_PRECONDITION: no operation, or it has switched.

@@ -105,8 +105,8 @@ bool TransferOf(const Ring& ring, NodeNumber node, const ReplicaSet& before,
   transfer.gains = at != change.gainers.end();
   transfer.sources.clear();
   transfer.sources_needed = 1;
-  // N-W+1 old replicas have whatever was acknowledged, this one among them. If
-  // fewer live, what only the others had is gone.
+  // N-W+1 old replicas have whatever was acknowledged, this one among them.
+  // Fewer are left only where the operator accepted what that loses.
   const auto merge_old = [&] {
     for (NodeNumber old : change.living) {
       if (old != node) transfer.sources.push_back(old);
@@ -119,7 +119,7 @@ bool TransferOf(const Ring& ring, NodeNumber node, const ReplicaSet& before,
     transfer.sources.push_back(before.nodes.front());
   } else if (change.all_merge) {
     merge_old();
-    return transfer.sources_needed > 0;
+    return transfer.gains || transfer.sources_needed > 0;
   } else if (transfer.gains && HasPartner(ring, change, gainer)) {
     transfer.sources.push_back(change.losers[gainer]);
   } else if (transfer.gains) {
@@ -134,7 +134,8 @@ bool TransferOf(const Ring& ring, NodeNumber node, const ReplicaSet& before,
     }
     transfer.sources_needed = static_cast<uint32_t>(transfer.sources.size());
   }
-  return !transfer.sources.empty();
+  // Also with nobody to receive from: it wipes what it has left of the range.
+  return transfer.gains || !transfer.sources.empty();
 }
 
 double ShareOf(const TokenRange& range) {
@@ -144,7 +145,8 @@ double ShareOf(const TokenRange& range) {
 // Visits the ranges whose replicas change, of all keyspaces.
 void ForEachChange(
     const Ring& ring,
-    const std::function<void(const TokenRange& range, const ReplicaSet& before,
+    const std::function<void(const Keyspace& keyspace, const TokenRange& range,
+                             const ReplicaSet& before,
                              const ReplicaSet& after)>& visit) {
   if (ring.other() == nullptr) return;
   for (const Keyspace& keyspace : ring.spec().keyspaces) {
@@ -152,7 +154,7 @@ void ForEachChange(
                  [&](const TokenRange& range, const ReplicaSet& before,
                      const ReplicaSet& after) {
                    if (before.nodes != after.nodes || before.w != after.w) {
-                     visit(range, before, after);
+                     visit(keyspace, range, before, after);
                    }
                  });
   }
@@ -219,8 +221,8 @@ std::vector<Transfer> TransfersOf(const Ring& ring, NodeNumber node) {
 
 std::vector<NodeNumber> ReceiversOf(const Ring& ring) {
   std::set<NodeNumber> receivers;
-  ForEachChange(ring, [&](const TokenRange&, const ReplicaSet& before,
-                          const ReplicaSet& after) {
+  ForEachChange(ring, [&](const Keyspace&, const TokenRange&,
+                          const ReplicaSet& before, const ReplicaSet& after) {
     for (NodeNumber node : after.nodes) {
       Transfer transfer;
       if (receivers.count(node) == 0 &&
@@ -248,8 +250,8 @@ std::vector<Move> MovesOf(const Ring& ring) {
                    for (NodeNumber node : before.nodes) held[node] += share;
                  });
   }
-  ForEachChange(ring, [&](const TokenRange& range, const ReplicaSet& before,
-                          const ReplicaSet& after) {
+  ForEachChange(ring, [&](const Keyspace&, const TokenRange& range,
+                          const ReplicaSet& before, const ReplicaSet& after) {
     for (NodeNumber node : after.nodes) {
       Transfer transfer;
       if (!TransferOf(ring, node, before, after, transfer)) continue;
@@ -268,6 +270,39 @@ std::vector<Move> MovesOf(const Ring& ring) {
         {nodes.second, nodes.first, sum.ranges, all > 0 ? sum.share / all : 0});
   }
   return moves;
+}
+
+std::vector<Shortage> ShortagesOf(const Ring& ring) {
+  std::map<KeyspaceId, Shortage> shortages;
+  ForEachChange(ring, [&](const Keyspace& keyspace, const TokenRange& range,
+                          const ReplicaSet& before, const ReplicaSet&) {
+    std::vector<NodeNumber> dead;
+    for (NodeNumber node : before.nodes) {
+      if (IsTakenForDead(ring, node)) dead.push_back(node);
+    }
+    const uint32_t living =
+        static_cast<uint32_t>(before.nodes.size() - dead.size());
+    const uint32_t needed = before.n - before.w + 1;
+    if (dead.empty() || living >= needed) return;
+    const auto [found, added] = shortages.try_emplace(keyspace.id);
+    Shortage& shortage = found->second;
+    shortage.keyspace = keyspace.id;
+    shortage.needed = needed;
+    shortage.living = added ? living : std::min(shortage.living, living);
+    shortage.share += ShareOf(range);
+    if (living == 0) shortage.share_gone += ShareOf(range);
+    for (NodeNumber node : dead) {
+      if (!absl::c_linear_search(shortage.dead, node)) {
+        shortage.dead.push_back(node);
+      }
+    }
+  });
+  std::vector<Shortage> sorted;
+  for (auto& [keyspace, shortage] : shortages) {
+    std::sort(shortage.dead.begin(), shortage.dead.end());
+    sorted.push_back(std::move(shortage));
+  }
+  return sorted;
 }
 
 bool BarrierReached(const Ring& ring,

@@ -42,7 +42,8 @@ struct Transfer {
   KeyspaceId keyspace{};
   TokenRange range;
   // One: the partner. Several: everybody else who holds the range; then
-  // `sources_needed` of them are enough.
+  // `sources_needed` of them are enough. None: nobody who held it is left, and
+  // the operator accepted that; what the node has of it is wiped all the same.
   std::vector<NodeNumber> sources;
   uint32_t sources_needed = 1;
   // `node` is pending there: it wipes the range first. Otherwise it has the
@@ -58,6 +59,8 @@ struct Transfer {
 // partner is merged into every replica of the new set. Where that could leave a
 // write on fewer nodes than the new W (W is raised, or fewer nodes than N are
 // left without a dead one), every replica of the new set merges the old one.
+// Where too few old replicas live (see ShortagesOf), those that do are all that
+// is needed.
 std::vector<Transfer> TransfersOf(const Ring& ring, NodeNumber node);
 
 // The nodes for which TransfersOf is not empty, by number.
@@ -75,6 +78,23 @@ struct Move {
 // By receiver, then sender. What a receiver may take from several sources is
 // counted for each of them.
 std::vector<Move> MovesOf(const Ring& ring);
+
+// Where the running operation takes so many replicas for dead that acknowledged
+// writes may be lost: a write is on W of N replicas, so N-W+1 of them must live
+// to hold every write.
+struct Shortage {
+  KeyspaceId keyspace{};
+  std::vector<NodeNumber> dead;  // who held the ranges in question, by number
+  uint32_t needed = 0;           // N-W+1
+  uint32_t living = 0;           // the fewest that are left of any range
+  // Parts of all tokens: where fewer than needed are left, and where none is.
+  double share = 0;
+  double share_gone = 0;
+};
+
+// One for each keyspace in which some range is short, by keyspace. Empty
+// without an operation.
+std::vector<Shortage> ShortagesOf(const Ring& ring);
 
 // Whether enough replicas have acknowledged the ring's epoch that no quorum can
 // be formed on an older one: in each range, separately for the sets before and

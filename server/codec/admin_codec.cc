@@ -46,6 +46,7 @@ void ToProto(const NodeStatus& node, v1::NodeStatus& out) {
   out.set_in_flight(node.in_flight);
   out.set_version(PrintableText(node.version));
   out.set_clock_offset_ms(node.clock_offset_ms);
+  out.set_feature_level_max(node.feature_level_max);
 }
 
 // Nodes that one request may name, and bytes of a name; more is a mistake.
@@ -229,6 +230,7 @@ absl::StatusOr<AdminCall> AdminFromProto(const v1::StartOperationRequest& in) {
   }
   call.planned_for = in.planned_for();
   call.allow_fewer_replicas = in.allow_fewer_replicas();
+  call.accept_data_loss = in.accept_data_loss();
   call.dry_run = in.dry_run();
   return call;
 }
@@ -239,6 +241,19 @@ absl::StatusOr<AdminCall> AdminFromProto(const v1::OperationsRequest& in) {
 
 absl::StatusOr<AdminCall> AdminFromProto(const v1::AbortOperationRequest& in) {
   return AbortOperationCall{in.operation()};
+}
+
+absl::StatusOr<AdminCall> AdminFromProto(const v1::RecoverRequest& in) {
+  RETURN_IF_ERROR(CheckNodeNames("survivors", in.survivors()));
+  RecoverCall call;
+  call.survivors.assign(in.survivors().begin(), in.survivors().end());
+  call.planned_for = in.planned_for();
+  call.dry_run = in.dry_run();
+  return call;
+}
+
+absl::StatusOr<AdminCall> AdminFromProto(const v1::FinishUpgradeRequest& in) {
+  return FinishUpgradeCall{in.level()};
 }
 
 absl::Status AdminToProto(const AdminAnswer& answer, v1::StatusResponse& out) {
@@ -329,6 +344,30 @@ absl::Status AdminToProto(const AdminAnswer& answer,
                    Expect<AbortOperationAnswer>(answer));
   out.set_operation(aborted->operation);
   out.set_ring_epoch(aborted->ring_epoch);
+  return absl::OkStatus();
+}
+
+absl::Status AdminToProto(const AdminAnswer& answer, v1::RecoverResponse& out) {
+  ASSIGN_OR_RETURN(const RecoverAnswer* recovered,
+                   Expect<RecoverAnswer>(answer));
+  ToProto(recovered->plan, *out.mutable_plan());
+  for (const NodeRef& node : recovered->survivors) {
+    ToProto(node, *out.add_survivors());
+  }
+  for (const NodeRef& node : recovered->lost) ToProto(node, *out.add_lost());
+  out.set_ring_epoch(recovered->ring_epoch);
+  out.set_lineage(recovered->lineage);
+  out.set_operation(recovered->operation);
+  return absl::OkStatus();
+}
+
+absl::Status AdminToProto(const AdminAnswer& answer,
+                          v1::FinishUpgradeResponse& out) {
+  ASSIGN_OR_RETURN(const FinishUpgradeAnswer* finished,
+                   Expect<FinishUpgradeAnswer>(answer));
+  out.set_level(finished->level);
+  out.set_before(finished->before);
+  out.set_ring_epoch(finished->ring_epoch);
   return absl::OkStatus();
 }
 

@@ -23,6 +23,8 @@ absl::StatusOr<AdminCall> AdminFromProto(const v1::DropKeyspaceRequest& in);
 absl::StatusOr<AdminCall> AdminFromProto(const v1::StartOperationRequest& in);
 absl::StatusOr<AdminCall> AdminFromProto(const v1::OperationsRequest& in);
 absl::StatusOr<AdminCall> AdminFromProto(const v1::AbortOperationRequest& in);
+absl::StatusOr<AdminCall> AdminFromProto(const v1::RecoverRequest& in);
+absl::StatusOr<AdminCall> AdminFromProto(const v1::FinishUpgradeRequest& in);
 
 // Fill an empty `out` from an answer whose status is OK. INTERNAL if it belongs
 // to another call.
@@ -38,6 +40,9 @@ absl::Status AdminToProto(const AdminAnswer& answer,
                           v1::OperationsResponse& out);
 absl::Status AdminToProto(const AdminAnswer& answer,
                           v1::AbortOperationResponse& out);
+absl::Status AdminToProto(const AdminAnswer& answer, v1::RecoverResponse& out);
+absl::Status AdminToProto(const AdminAnswer& answer,
+                          v1::FinishUpgradeResponse& out);
 
 }  // namespace ringkv
 

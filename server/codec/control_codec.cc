@@ -66,6 +66,8 @@ void ToProto(const NodeFacts& facts, pb::NodeFacts& out) {
   out.set_node_id(IdBytes(facts.id));
   out.set_cluster_id(IdBytes(facts.cluster_id));
   out.set_lineage(facts.lineage);
+  out.mutable_former_lineages()->Add(facts.former_lineages.begin(),
+                                     facts.former_lineages.end());
   out.set_number(ToInt(facts.number));
   out.set_ring_epoch(facts.ring_epoch);
   out.set_incarnation(facts.incarnation);
@@ -89,6 +91,10 @@ absl::StatusOr<NodeFacts> FactsOf(const pb::NodeFacts& in) {
   ASSIGN_OR_RETURN(facts.cluster_id,
                    IdOf<ClusterId>("cluster_id", in.cluster_id()));
   facts.lineage = in.lineage();
+  RETURN_IF_ERROR(CheckCount("former_lineages", in.former_lineages_size(),
+                             kFormerLineagesMax));
+  facts.former_lineages.assign(in.former_lineages().begin(),
+                               in.former_lineages().end());
   facts.number = NodeNumber{in.number()};
   facts.ring_epoch = in.ring_epoch();
   facts.incarnation = in.incarnation();

@@ -109,4 +109,17 @@ grpc::ServerUnaryReactor* AdminService::AbortOperation(
   return Ask(context, request, response);
 }
 
+grpc::ServerUnaryReactor* AdminService::Recover(
+    grpc::CallbackServerContext* context, const v1::RecoverRequest* request,
+    v1::RecoverResponse* response) {
+  return Ask(context, request, response);
+}
+
+grpc::ServerUnaryReactor* AdminService::FinishUpgrade(
+    grpc::CallbackServerContext* context,
+    const v1::FinishUpgradeRequest* request,
+    v1::FinishUpgradeResponse* response) {
+  return Ask(context, request, response);
+}
+
 }  // namespace ringkv

@@ -57,6 +57,13 @@ class AdminService final : public v1::Admin::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::AbortOperationRequest* request,
       v1::AbortOperationResponse* response) override;
+  grpc::ServerUnaryReactor* Recover(grpc::CallbackServerContext* context,
+                                    const v1::RecoverRequest* request,
+                                    v1::RecoverResponse* response) override;
+  grpc::ServerUnaryReactor* FinishUpgrade(
+      grpc::CallbackServerContext* context,
+      const v1::FinishUpgradeRequest* request,
+      v1::FinishUpgradeResponse* response) override;
 
  private:
   template <class Request, class Response>

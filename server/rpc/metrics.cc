@@ -175,6 +175,14 @@ void AddRing(const NodeReport& report, Families& out) {
             control.ring == nullptr ? 0 : control.ring->epoch());
   out.Gauge("ringkv_ring_epoch_adopted",
             "Ring epoch that every loop has adopted", control.adopted_epoch);
+  out.Gauge("ringkv_ring_recoveries",
+            "Unsafe recoveries of the ring so far: its former lineages",
+            control.ring == nullptr
+                ? 0
+                : control.ring->spec().former_lineages.size());
+  out.Gauge("ringkv_ring_feature_level",
+            "Feature level of the ring; 0: in no ring",
+            control.ring == nullptr ? 0 : control.ring->spec().feature_level);
   out.Gauge("ringkv_ring_members", "Members of the ring",
             control.ring == nullptr ? 0 : control.ring->spec().members.size());
   out.Gauge("ringkv_node_number", "Number of this node; 0: in no ring",

@@ -459,6 +459,8 @@ grpc::Status FakeNode::Status(grpc::ServerContext* context,
     node->set_ring_epoch(cluster_.ring_->epoch());
     node->set_ownership(1.0 / cluster_.size());
     node->set_keys(10 * ToInt(member.number));
+    node->set_feature_level_max(ToInt(member.number) == 1 ? 3 : 2);
+    node->set_version("test");
     if (!state.alive) {
       node->set_age_ms(65'000);
       response->add_warnings(
@@ -728,6 +730,44 @@ grpc::Status FakeNode::AbortOperation(grpc::ServerContext* context,
   response->set_operation(request->operation());
   response->set_ring_epoch(cluster_.ring_->epoch());
   cluster_.operations_.clear_running();
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeNode::Recover(grpc::ServerContext* context,
+                               const v1::RecoverRequest* request,
+                               v1::RecoverResponse* response) {
+  MutexLock lock(cluster_.mutex_);
+  const RingEpoch epoch = cluster_.ring_->epoch();
+  const bool named = request->survivors_size() > 0;
+  if (!named && !request->dry_run()) {
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "name survivors");
+  }
+  if (request->planned_for() != 0 && request->planned_for() != epoch) {
+    return grpc::Status(grpc::StatusCode::ABORTED, "planned for another epoch");
+  }
+  v1::NodeRef& survivor = *response->add_survivors();
+  survivor.set_node_number(ToInt(number_));
+  survivor.set_name(absl::StrCat("n", ToInt(number_)));
+  v1::NodeRef& lost = *response->add_lost();
+  lost.set_node_number(9);
+  lost.set_name("n9");
+  response->mutable_plan()->add_warnings("writes that only n9 had are lost");
+  response->set_ring_epoch(request->dry_run() ? epoch : epoch + 1000);
+  if (!request->dry_run()) response->set_lineage(0xabc);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeNode::FinishUpgrade(grpc::ServerContext* context,
+                                     const v1::FinishUpgradeRequest* request,
+                                     v1::FinishUpgradeResponse* response) {
+  MutexLock lock(cluster_.mutex_);
+  if (request->level() > 2) {
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                        "n1 (1) knows up to 2");
+  }
+  response->set_before(1);
+  response->set_level(request->level() == 0 ? 2 : request->level());
+  response->set_ring_epoch(7);
   return grpc::Status::OK;
 }
 

@@ -118,6 +118,12 @@ class FakeNode final : public v1::KeyValue::Service, public v1::Admin::Service {
   grpc::Status AbortOperation(grpc::ServerContext* context,
                               const v1::AbortOperationRequest* request,
                               v1::AbortOperationResponse* response) override;
+  grpc::Status Recover(grpc::ServerContext* context,
+                       const v1::RecoverRequest* request,
+                       v1::RecoverResponse* response) override;
+  grpc::Status FinishUpgrade(grpc::ServerContext* context,
+                             const v1::FinishUpgradeRequest* request,
+                             v1::FinishUpgradeResponse* response) override;
 
  private:
   void Do(grpc::ServerContext* context, const v1::Operation& operation,

@@ -658,6 +658,67 @@ TEST_F(KvctlTest, AlterOfNWaitsForItsOperation) {
   EXPECT_THAT(result.out, HasSubstr("change of keyspace default is done"));
 }
 
+TEST_F(KvctlTest, DataLossIsAcceptedForDeadNodesOnly) {
+  StartCluster();
+  ASSERT_EQ(Run({"plan", "remove-dead", "n2", "n3", "--accept-data-loss"}).code,
+            kExitDone);
+  EXPECT_TRUE(cluster_->operation_requests().back().accept_data_loss());
+  ASSERT_EQ(Run({"plan", "replace", "n2", "n4"}).code, kExitDone);
+  EXPECT_FALSE(cluster_->operation_requests().back().accept_data_loss());
+  EXPECT_EQ(Run({"join", "n4", "--accept-data-loss"}).code, kExitUsage);
+}
+
+// --- recover, upgrade ---
+
+TEST_F(KvctlTest, ARecoveryIsCalledUnsafeAndAgreedTo) {
+  StartCluster();
+  Result result = Run({"recover"});
+  EXPECT_EQ(result.code, kExitUsage);
+  EXPECT_THAT(result.err, HasSubstr("--unsafe"));
+  result = Run({"recover", "--unsafe"});
+  EXPECT_EQ(result.code, kExitFailed);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("rebuilt with n1"), HasSubstr("without n9"),
+                    HasSubstr("only n9 had are lost")));
+  EXPECT_THAT(result.err, HasSubstr("add --yes"));
+  result = Run({"recover", "--unsafe", "n1"}, "no\n", /*terminal=*/true);
+  EXPECT_EQ(result.code, kExitFailed);
+  EXPECT_THAT(result.out, HasSubstr("disks of n9 lost for good"));
+  result = Run({"recover", "--unsafe", "--yes"});
+  EXPECT_EQ(result.code, kExitDone) << result.err;
+  EXPECT_THAT(
+      result.out,
+      HasSubstr("recovered: ring epoch 1001, lineage 0000000000000abc"));
+  result = Run({"recover", "--unsafe", "--yes", "-o", "json"});
+  EXPECT_EQ(result.json()["lineage"], "0000000000000abc");
+  EXPECT_EQ(result.json()["lost"][0]["name"], "n9");
+}
+
+TEST_F(KvctlTest, UpgradeShowsWhatIsKnownAndRaisesTheLevel) {
+  StartCluster();
+  Result result = Run({"upgrade", "status"});
+  EXPECT_EQ(result.code, kExitDone) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("the ring has feature level 1"),
+                                HasSubstr("every member knows 2"),
+                                HasSubstr("kvctl upgrade finish")));
+  cluster_->SetAlive(2, false);
+  EXPECT_THAT(Run({"upgrade", "status"}).out,
+              HasSubstr("what n2 will know is not sure"));
+  EXPECT_EQ(Run({"upgrade", "status", "-o", "json"}).json()["known_to_any"], 3);
+  EXPECT_EQ(Run({"upgrade"}).code, kExitUsage);
+  result = Run({"upgrade", "finish"});
+  EXPECT_EQ(result.code, kExitFailed);
+  EXPECT_THAT(result.err, HasSubstr("--yes"));
+  result = Run({"upgrade", "finish", "--yes"});
+  EXPECT_EQ(result.code, kExitDone) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("feature level 2, was 1"));
+  result = Run({"upgrade", "finish", "--yes", "--level", "1"});
+  EXPECT_THAT(result.out, HasSubstr("has feature level 1 already"));
+  result = Run({"upgrade", "finish", "--yes", "--level", "3"});
+  EXPECT_EQ(result.code, kExitFailed);
+  EXPECT_THAT(result.err, HasSubstr("knows up to 2"));
+}
+
 // --- progress ---
 
 TEST(ProgressTest, LineSaysHowFarHowFastAndHowLong) {

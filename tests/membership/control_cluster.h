@@ -104,6 +104,7 @@ class ControlCluster {
     StartOptions options;
     options.name = node.options.name;
     options.location = node.options.location;
+    options.feature_level_max = node.options.feature_level_max;
     options.has_data = !node.durable.empty();
     absl::StatusOr<StartedNode> started = StartNode(
         [&node](absl::string_view key)

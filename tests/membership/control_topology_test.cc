@@ -162,6 +162,14 @@ TEST_F(ControlTopologyTest, AStandbyNodeJoins) {
   ASSERT_THAT(operations.finished, SizeIs(1));
   EXPECT_EQ(operations.finished[0].id, id);
   EXPECT_EQ(operations.finished[0].state, OperationState::kDone);
+  // What was moved is remembered, by those who saw it.
+  const OperationsAnswer seen = Operations(0);
+  ASSERT_THAT(seen.finished, SizeIs(1));
+  uint64_t keys = 0;
+  for (const OperationProgress& progress : seen.finished[0].progress) {
+    keys += progress.report.keys;
+  }
+  EXPECT_GE(keys, 100u);
 }
 
 TEST_F(ControlTopologyTest, TwoNodesJoinAtOnceByAddressAndId) {
@@ -443,6 +451,52 @@ TEST_F(ControlTopologyTest, RemoveDeadIsRefusedWhileAnybodySeesTheNodeAlive) {
   ASSERT_TRUE(Settles());
   EXPECT_EQ(Epoch(), 4u);
   EXPECT_THAT(Names(0), SizeIs(3));
+}
+
+TEST_F(ControlTopologyTest, TwoDeadReplicasOfARangeAreNotRemovedUnaccepted) {
+  Form(24, 6);
+  cluster_->Crash(1);
+  cluster_->Crash(2);
+  cluster_->RunFor(absl::Seconds(6));
+  StartOperationCall call = Call(TopologyKind::kRemoveDead, {"n2", "n3"});
+  ExpectRefused(0, call, absl::StatusCode::kFailedPrecondition, "as few as 1");
+  call.dry_run = true;
+  ExpectRefused(0, call, absl::StatusCode::kFailedPrecondition,
+                "--accept-data-loss");
+  call.accept_data_loss = true;
+  const AdminAnswer planned = cluster_->Ask(0, call);
+  ASSERT_TRUE(planned.status.ok()) << planned.status;
+  EXPECT_THAT(std::get<StartOperationAnswer>(planned.answer).plan.warnings,
+              Contains(HasSubstr("writes that only n2, n3 had are lost")));
+  call.dry_run = false;
+  Start(0, call);
+  ASSERT_TRUE(Settles());
+  EXPECT_THAT(Names(0), SizeIs(4));
+}
+
+TEST_F(ControlTopologyTest, ADownSourceIsNamedInThePlanAndWhileItIsWaitedFor) {
+  Form(25, 6);
+  cluster_->Crash(1);
+  cluster_->Crash(2);
+  cluster_->RunFor(absl::Seconds(6));
+  // n2 alone is removed; n3, which is down too, must send what both held.
+  StartOperationCall call = Call(TopologyKind::kRemoveDead, {"n2"});
+  call.dry_run = true;
+  const AdminAnswer planned = cluster_->Ask(0, call);
+  ASSERT_TRUE(planned.status.ok()) << planned.status;
+  EXPECT_THAT(std::get<StartOperationAnswer>(planned.answer).plan.warnings,
+              Contains(HasSubstr("n3 (3) is down and is to send")));
+  call.dry_run = false;
+  HoldTransfers();
+  Start(0, call);
+  cluster_->RunFor(absl::Seconds(2));
+  const OperationsAnswer operations = Operations(0);
+  ASSERT_TRUE(operations.running.has_value());
+  bool named = false;
+  for (const OperationWait& wait : operations.running->waits) {
+    named = named || absl::StrContains(wait.why, "n3 (3), which is down");
+  }
+  EXPECT_TRUE(named);
 }
 
 TEST_F(ControlTopologyTest, ANodeThatJustStartedDoesNotSayWhoIsDead) {

@@ -22,6 +22,7 @@ RingSpec FullSpec(PlacementStrategy placement, uint32_t nodes,
   RingSpec spec;
   spec.cluster_id = {0x0123456789abcdef, 0xfedcba9876543210};
   spec.lineage = 0xffeeddccbbaa9988;
+  spec.former_lineages = {0, 77};
   spec.epoch = 12;
   spec.feature_level = 3;
   spec.placement = placement;

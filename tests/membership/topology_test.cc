@@ -6,16 +6,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "membership/epochs/ring_change.h"
 #include "membership/epochs/voters.h"
 #include "membership/ring/placement.h"
 #include "membership/ring/ring_codec.h"
 #include "membership/topology/operation.h"
+#include "membership/topology/recovery.h"
 #include "membership/topology/segments.h"
 
 namespace ringkv {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Member NewMember(uint64_t id) {
   Member member;
@@ -233,6 +239,182 @@ TEST(TopologyTest, ADeadPartnerIsMadeUpForByAllOthers) {
   // have as well.
   EXPECT_TRUE(BarrierReached(
       *ring, [](NodeNumber node) { return node != NodeNumber{2}; }));
+}
+
+TEST(TopologyTest, TooFewLivingReplicasAreRefusedUnlessTheLossIsAccepted) {
+  const RingSpec spec = FirstSpec(6, PlacementStrategy::kBalanced);
+  TopologyRequest request;
+  request.kind = TopologyKind::kRemoveDead;
+  request.nodes = {NodeNumber{2}, NodeNumber{3}};
+  const absl::Status refused = StartOperation(request, spec).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("keyspace \"default\" (N=3, W=2)"),
+                    HasSubstr("2 replicas"), HasSubstr("without n2, n3"),
+                    HasSubstr("as few as 1"), HasSubstr("Start one of them"),
+                    HasSubstr("--accept-data-loss")));
+  request.kind = TopologyKind::kReplace;
+  request.joiners = {NewMember(8), NewMember(9)};
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(StartOperation(request, spec).status()));
+  request.accept_data_loss = true;
+  RunToTheEnd(request, spec);
+  request.kind = TopologyKind::kRemoveDead;
+  request.joiners.clear();
+  const absl::StatusOr<RingSpec> started = StartOperation(request, spec);
+  ASSERT_TRUE(started.ok()) << started.status();
+  const std::vector<Shortage> shortages = ShortagesOf(*Made(*started));
+  ASSERT_EQ(shortages.size(), 1u);
+  EXPECT_EQ(shortages[0].needed, 2u);
+  EXPECT_EQ(shortages[0].living, 1u);
+  EXPECT_GT(shortages[0].share, 0.01);
+  EXPECT_EQ(shortages[0].share_gone, 0);
+  RunToTheEnd(request, spec);
+}
+
+TEST(TopologyTest, TwoDeadNodesThatShareNoRangeMayGoAtOnce) {
+  // Neighbours stand in different racks, so nodes of one rack share nothing.
+  const RingSpec spec = FirstSpec(9, PlacementStrategy::kBalanced);
+  TopologyRequest request;
+  request.kind = TopologyKind::kRemoveDead;
+  request.nodes = {NodeNumber{3}, NodeNumber{6}};
+  EXPECT_TRUE(StartOperation(request, spec).ok());
+}
+
+TEST(TopologyTest, AWriteOfOneReplicaMayHaveBeenOnTheDeadNode) {
+  RingSpec spec = FirstSpec(5, PlacementStrategy::kBalanced);
+  spec.keyspaces[0].w = 1;
+  spec.keyspaces[0].r = 3;
+  const absl::Status refused =
+      StartOperation(About(TopologyKind::kRemoveDead, 2), spec).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("W=1"), HasSubstr("3 replicas"),
+                    HasSubstr("as few as 2"), HasSubstr("Start it again")));
+  // With W=3 one living replica has everything.
+  spec.keyspaces[0].w = 3;
+  TopologyRequest two;
+  two.kind = TopologyKind::kRemoveDead;
+  two.nodes = {NodeNumber{2}, NodeNumber{4}};
+  two.allow_fewer_replicas = true;
+  EXPECT_TRUE(StartOperation(two, spec).ok());
+}
+
+TEST(TopologyTest, WhatNobodyHoldsAnyMoreIsWipedAndReceivedFromNobody) {
+  const RingSpec spec = FirstSpec(6, PlacementStrategy::kBalanced);
+  TopologyRequest request;
+  request.kind = TopologyKind::kRemoveDead;
+  request.nodes = {NodeNumber{1}, NodeNumber{2}, NodeNumber{3}};
+  request.accept_data_loss = true;
+  const absl::StatusOr<RingSpec> started = StartOperation(request, spec);
+  ASSERT_TRUE(started.ok()) << started.status();
+  const std::shared_ptr<const Ring> ring = Made(*started);
+  EXPECT_GT(ShortagesOf(*ring)[0].share_gone, 0);
+  size_t from_nobody = 0;
+  for (const Transfer& transfer : TransfersOf(*ring, NodeNumber{4})) {
+    if (!transfer.sources.empty()) continue;
+    EXPECT_TRUE(transfer.gains);
+    EXPECT_EQ(transfer.sources_needed, 0u);
+    ++from_nobody;
+  }
+  EXPECT_GT(from_nobody, 0u);
+}
+
+TEST(TopologyTest, WhoIsTakenForDeadHasNoVote) {
+  const RingSpec spec = FirstSpec(5, PlacementStrategy::kBalanced);
+  EXPECT_EQ(VotersOf(spec).size(), 5u);
+  const absl::StatusOr<RingSpec> started =
+      StartOperation(About(TopologyKind::kRemoveDead, 2), spec);
+  ASSERT_TRUE(started.ok()) << started.status();
+  // Of the four others three vote.
+  EXPECT_THAT(VotersOf(*started),
+              ElementsAre(NodeNumber{1}, NodeNumber{3}, NodeNumber{4}));
+  EXPECT_THAT(VotersOf(SwitchOperation(*started)),
+              ElementsAre(NodeNumber{1}, NodeNumber{3}, NodeNumber{4}));
+}
+
+// --- Recovery ---
+
+RecoveryRequest Left(std::vector<uint32_t> survivors, uint64_t lineage = 77) {
+  RecoveryRequest request;
+  for (uint32_t node : survivors) {
+    request.survivors.push_back(NodeNumber{node});
+  }
+  request.lineage = lineage;
+  return request;
+}
+
+TEST(RecoveryTest, OneOfThreeGoesOnAlone) {
+  const RingSpec spec = FirstSpec(3, PlacementStrategy::kBalanced);
+  const absl::StatusOr<RingSpec> next = RecoverRing(Left({3}), spec);
+  ASSERT_TRUE(next.ok()) << next.status();
+  CheckStep(*next);
+  EXPECT_EQ(next->epoch, spec.epoch + kRecoveryEpochs);
+  EXPECT_EQ(next->lineage, 77u);
+  EXPECT_EQ(next->former_lineages, std::vector<uint64_t>{0});
+  EXPECT_EQ(next->keyspaces[0].changed_at, next->epoch);
+  EXPECT_THAT(VotersOf(*next), ElementsAre(NodeNumber{3}));
+  ASSERT_TRUE(next->operation.has_value());
+  EXPECT_EQ(next->operation->kind, TopologyKind::kRemoveDead);
+  EXPECT_EQ(next->operation->id, next->epoch);
+  // Nothing to receive: it has what is left.
+  EXPECT_TRUE(ReceiversOf(*Made(*next)).empty());
+  const RingSpec end = FinishOperation(SwitchOperation(*next));
+  CheckStep(end);
+  EXPECT_EQ(end.members.size(), 1u);
+  EXPECT_EQ(end.departed.size(), 2u);
+  EXPECT_EQ(end.lineage, 77u);
+  // Once more.
+  const absl::StatusOr<RingSpec> again = RecoverRing(Left({3}, 78), end);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_FALSE(again->operation.has_value());
+  EXPECT_EQ(again->former_lineages, (std::vector<uint64_t>{0, 77}));
+  for (const uint64_t used : {uint64_t{0}, uint64_t{77}}) {
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(RecoverRing(Left({3}, used), end).status()));
+  }
+}
+
+TEST(RecoveryTest, SurvivorsReceiveFromEachOther) {
+  const RingSpec spec = FirstSpec(5, PlacementStrategy::kHashed);
+  const absl::StatusOr<RingSpec> next = RecoverRing(Left({1, 2}), spec);
+  ASSERT_TRUE(next.ok()) << next.status();
+  CheckStep(*next);
+  EXPECT_THAT(ReceiversOf(*Made(*next)),
+              ElementsAre(NodeNumber{1}, NodeNumber{2}));
+  CheckStep(FinishOperation(SwitchOperation(*next)));
+}
+
+TEST(RecoveryTest, AnOperationThatRanIsOver) {
+  const RingSpec spec = FirstSpec(4, PlacementStrategy::kBalanced);
+  // A join that had not switched is taken back, with its joiner.
+  const absl::StatusOr<RingSpec> joining = StartOperation(Join(5), spec);
+  ASSERT_TRUE(joining.ok()) << joining.status();
+  absl::StatusOr<RingSpec> next = RecoverRing(Left({1}), *joining);
+  ASSERT_TRUE(next.ok()) << next.status();
+  CheckStep(*next);
+  EXPECT_EQ(next->departed, std::vector<NodeNumber>{NodeNumber{5}});
+  EXPECT_EQ(next->operation->nodes.size(), 3u);
+  const absl::Status joiner = RecoverRing(Left({1, 5}), *joining).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(joiner)) << joiner;
+  // One that had switched is finished.
+  next = RecoverRing(Left({5}), FinishOperation(SwitchOperation(*joining)));
+  ASSERT_TRUE(next.ok()) << next.status();
+  const RingSpec switched = SwitchOperation(*joining);
+  next = RecoverRing(Left({2}), switched);
+  ASSERT_TRUE(next.ok()) << next.status();
+  CheckStep(*next);
+  EXPECT_EQ(next->members.size(), 5u);
+  // But a survivor that was leaving keeps its place.
+  const absl::StatusOr<RingSpec> leaving =
+      StartOperation(About(TopologyKind::kDecommission, 4), spec);
+  ASSERT_TRUE(leaving.ok()) << leaving.status();
+  next = RecoverRing(Left({4}), SwitchOperation(*leaving));
+  ASSERT_TRUE(next.ok()) << next.status();
+  CheckStep(*next);
+  EXPECT_EQ(FinishOperation(SwitchOperation(*next)).members.size(), 1u);
+  EXPECT_TRUE(absl::IsInvalidArgument(RecoverRing(Left({}), spec).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(RecoverRing(Left({9}), spec).status()));
 }
 
 TEST(TopologyTest, HopelessRequestsAreRefusedWithTheReason) {

@@ -110,6 +110,50 @@ TEST(AdminCodecTest, OperationsAreJudgedBeforeTheyAreAsked) {
   EXPECT_THAT(message(request), HasSubstr("kind: 77"));
 }
 
+TEST(AdminCodecTest, RecoveriesAndUpgradesKeepTheirFields) {
+  v1::RecoverRequest request;
+  request.add_survivors("n3");
+  request.set_planned_for(7);
+  request.set_dry_run(true);
+  absl::StatusOr<AdminCall> call = AdminFromProto(request);
+  ASSERT_TRUE(call.ok()) << call.status();
+  const RecoverCall& recover = std::get<RecoverCall>(*call);
+  EXPECT_EQ(recover.survivors, std::vector<std::string>{"n3"});
+  EXPECT_EQ(recover.planned_for, 7);
+  EXPECT_TRUE(recover.dry_run);
+  request.add_survivors("");
+  EXPECT_TRUE(absl::IsInvalidArgument(AdminFromProto(request).status()));
+  v1::FinishUpgradeRequest finish;
+  finish.set_level(3);
+  call = AdminFromProto(finish);
+  ASSERT_TRUE(call.ok()) << call.status();
+  EXPECT_EQ(std::get<FinishUpgradeCall>(*call).level, 3);
+
+  RecoverAnswer recovered;
+  recovered.survivors = {{NodeNumber{3}, "n3"}};
+  recovered.lost = {{NodeNumber{1}, "n1"}, {NodeNumber{2}, "n2"}};
+  recovered.plan.warnings = {"lost"};
+  recovered.ring_epoch = 1001;
+  recovered.lineage = ~uint64_t{0};
+  recovered.operation = 1001;
+  AdminAnswer answer;
+  answer.answer = recovered;
+  v1::RecoverResponse response;
+  ASSERT_TRUE(AdminToProto(answer, response).ok());
+  EXPECT_EQ(response.survivors(0).name(), "n3");
+  EXPECT_EQ(response.lost_size(), 2);
+  EXPECT_EQ(response.plan().warnings(0), "lost");
+  EXPECT_EQ(response.ring_epoch(), 1001);
+  EXPECT_EQ(response.lineage(), ~uint64_t{0});
+  EXPECT_EQ(response.operation(), 1001);
+  answer.answer = FinishUpgradeAnswer{2, 1, 9};
+  v1::FinishUpgradeResponse finished;
+  ASSERT_TRUE(AdminToProto(answer, finished).ok());
+  EXPECT_EQ(finished.level(), 2);
+  EXPECT_EQ(finished.before(), 1);
+  EXPECT_EQ(finished.ring_epoch(), 9);
+}
+
 TEST(AdminCodecTest, OperationsAreToldWithWhomTheyWaitFor) {
   OperationsAnswer operations;
   operations.ring_epoch = 9;

@@ -32,6 +32,8 @@ NodeFacts RandomFacts(SeededRandom& random) {
   facts.id = RandomId<NodeId>(random);
   if (random.Chance(0.5)) facts.cluster_id = RandomId<ClusterId>(random);
   facts.lineage = random.Next();
+  facts.former_lineages.resize(random.Uniform(3));
+  for (uint64_t& lineage : facts.former_lineages) lineage = random.Next();
   facts.number = NodeNumber{static_cast<uint32_t>(random.Uniform(100))};
   facts.ring_epoch = random.Next();
   facts.incarnation = random.Next();

@@ -231,6 +231,8 @@ bool Topology::Mend() {
   }
   StartOperationCall call;
   call.nodes.push_back(absl::StrCat(ToInt(node)));
+  // What only that machine had acknowledged is gone with it.
+  call.accept_data_loss = true;
   const std::vector<Node*> standbys = Standbys();
   if (!standbys.empty() && random_.Chance(0.6)) {
     call.kind = TopologyKind::kReplace;
