@@ -120,9 +120,11 @@ void ControlThread::Run() {
                                    absl::string_view(status.message()))});
       break;
     }
+    pulse_.Beat(time.now);
     HandOut(effects);
     if (turn_.wants_sync()) hooks_.wants_sync();
   }
+  pulse_.End();
   mailbox_.Wake();
   mailbox_.Take(items, Instant{});
   for (Item& item : items) {

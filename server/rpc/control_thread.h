@@ -20,6 +20,7 @@
 #include "server/loop/control_turn_loop.h"
 #include "server/rpc/mailbox.h"
 #include "server/rpc/peer_net.h"
+#include "server/rpc/pulse.h"
 #include "server/shard/events.h"
 #include "storage/engine.h"
 
@@ -78,6 +79,8 @@ class ControlThread {
   void Synced(uint64_t sequence);
 
   ControlView View() const;
+  // It turns at least once a second, unless something holds it up.
+  const Pulse& pulse() const { return pulse_; }
   const NodeId& id() const { return id_; }
   uint64_t start_id() const { return start_id_; }
 
@@ -102,6 +105,7 @@ class ControlThread {
   Mailbox<Item> mailbox_;
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> synced_{0};
+  Pulse pulse_;
 
   mutable std::mutex view_mutex_;
   ControlView view_;  // under view_mutex_

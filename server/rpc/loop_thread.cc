@@ -144,6 +144,7 @@ void LoopThread::Run() {
       break;
     }
     turns_.fetch_add(1, std::memory_order_relaxed);
+    pulse_.Beat(time.now);
     if (turn_.stalled()) stalls_.fetch_add(1, std::memory_order_relaxed);
     HandOut(released);
     in_flight_ = std::max(shard_->in_flight(), calls_.size());
@@ -151,6 +152,7 @@ void LoopThread::Run() {
     if (time.now >= stats_due_) PublishStats(time.now);
     hooks_.check_clock();
   }
+  pulse_.End();
   EndCalls();
 }
 

@@ -23,6 +23,7 @@
 #include "server/loop/turn_loop.h"
 #include "server/rpc/call_sink.h"
 #include "server/rpc/mailbox.h"
+#include "server/rpc/pulse.h"
 #include "server/shard/shard.h"
 #include "storage/engine.h"
 
@@ -105,6 +106,8 @@ class LoopThread {
   bool drained() const { return drained_.load() && in_flight() == 0; }
   // As of at most a second ago.
   ShardStats Stats() const;
+  // It turns at least once a second, unless something holds it up.
+  const Pulse& pulse() const { return pulse_; }
   uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
   uint64_t stalls() const { return stalls_.load(std::memory_order_relaxed); }
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
@@ -151,6 +154,7 @@ class LoopThread {
   std::atomic<uint64_t> synced_{0};
   std::atomic<size_t> in_flight_{0};
   std::atomic<bool> drained_{false};
+  Pulse pulse_;
   std::atomic<uint64_t> turns_{0};
   std::atomic<uint64_t> stalls_{0};
   std::atomic<uint64_t> dropped_{0};

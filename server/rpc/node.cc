@@ -52,6 +52,8 @@ constexpr rlim_t kDescriptorsWanted = 4096;
 constexpr int64_t kClockMarginMs = 1000;
 // Once a majority of members is up, how long a node waits for the others before
 // it calls itself ready.
+// Loops turn every second at least; only something broken takes this long.
+constexpr absl::Duration kStuckAfter = absl::Seconds(10);
 constexpr absl::Duration kReadyGrace = absl::Seconds(3);
 constexpr auto kShutdownGrace = std::chrono::milliseconds(500);
 constexpr auto kPoll = std::chrono::milliseconds(5);
@@ -128,6 +130,8 @@ class NodeImpl final : public Node {
   void Drain() override;
   NodeReport Report() const override;
   std::string NotReady() const override;
+  // Which loop has not turned for too long; empty: all turn.
+  std::string Stuck() const;
 
  private:
   using LinkMap = absl::flat_hash_map<LinkId, NodeNumber>;
@@ -427,12 +431,33 @@ absl::Status NodeImpl::StartServers() {
   return absl::OkStatus();
 }
 
+std::string NodeImpl::Stuck() const {
+  const Instant now = SystemInstant();
+  const auto check = [now](absl::string_view loop, const Pulse& pulse) {
+    const absl::Duration silence = pulse.Silence(now);
+    return silence < kStuckAfter
+               ? std::string()
+               : absl::StrCat(loop, " has not turned for ",
+                              absl::FormatDuration(
+                                  absl::Trunc(silence, absl::Seconds(1))));
+  };
+  std::string reason = check("the control loop", control_->pulse());
+  for (size_t i = 0; reason.empty() && i < loops_.size(); ++i) {
+    reason = check(absl::StrCat("shard loop ", i), loops_[i]->pulse());
+  }
+  return reason;
+}
+
 absl::Status NodeImpl::StartHttp() {
   HttpServer::Pages pages;
   pages.metrics = [this] {
     return HttpServer::Page{200, MetricsText(Report())};
   };
-  pages.healthz = [] { return HttpServer::Page{200, "ok\n"}; };
+  pages.healthz = [this] {
+    const std::string reason = Stuck();
+    return reason.empty() ? HttpServer::Page{200, "ok\n"}
+                          : HttpServer::Page{503, absl::StrCat(reason, "\n")};
+  };
   pages.readyz = [this] {
     const std::string reason = NotReady();
     return reason.empty() ? HttpServer::Page{200, "ready\n"}

@@ -112,7 +112,9 @@ class LoopThreadTest : public ::testing::Test {
     hooks.read = [](ReadJob&&) { ADD_FAILURE() << "nothing is on a disk"; };
     hooks.wants_sync = [] {};
     hooks.wants_ring = [](NodeNumber) {};
-    hooks.check_clock = [] {};
+    hooks.check_clock = [this] {
+      held_.WaitFor([](bool held) { return !held; });
+    };
     hooks.failed = [this](absl::Status status) { failed_.Set(status); };
     ShardOptions options;
     auto shard = std::make_unique<Shard>(options, engine_, hlc_, random_);
@@ -148,10 +150,33 @@ class LoopThreadTest : public ::testing::Test {
   Hlc hlc_;
   SeededRandom random_;
   Watched<absl::Status> failed_;
+  Watched<bool> held_;  // the loop stands still
   Sink sink_;
   CallId next_id_ = 1;
   std::unique_ptr<LoopThread> loop_;
 };
+
+TEST_F(LoopThreadTest, ItsPulseTellsWhetherItTurns) {
+  Post(Put());
+  EXPECT_TRUE(sink_.Wait(1).ok());
+  EXPECT_LT(loop_->pulse().Silence(SystemInstant()), absl::Seconds(5));
+  held_.Set(true);
+  Post(Get());
+  EXPECT_TRUE(sink_.Wait(2).ok());
+  // The turn of the answer was the last one.
+  const Instant end = SystemInstant() + absl::Seconds(10);
+  while (loop_->pulse().Silence(SystemInstant()) < absl::Milliseconds(50) &&
+         SystemInstant() < end) {
+    std::this_thread::yield();
+  }
+  EXPECT_LT(SystemInstant(), end);
+  held_.Set(false);
+  Post(Get());
+  EXPECT_TRUE(sink_.Wait(3).ok());
+  loop_->Stop();
+  const Instant later = SystemInstant() + absl::Hours(1);
+  EXPECT_EQ(loop_->pulse().Silence(later), absl::ZeroDuration());
+}
 
 TEST_F(LoopThreadTest, AnswersCalls) {
   Post(Put());
