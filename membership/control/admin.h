@@ -170,6 +170,7 @@ struct DropKeyspaceAnswer {
 struct NodeRef {
   NodeNumber number{};
   std::string name;
+  bool operator==(const NodeRef&) const = default;
 };
 
 // What one node will send another.
@@ -208,13 +209,18 @@ struct StartOperationAnswer {
 struct OperationWait {
   NodeRef node;  // none: all of them
   std::string why;
+  bool operator==(const OperationWait&) const = default;
 };
 
 struct OperationProgress {
   NodeRef node;
-  bool alive = false;
+  bool alive = false;  // told while the operation runs
   TransferReport report;
+  bool operator==(const OperationProgress&) const = default;
 };
+
+// Operations that a node remembers, the newest of those that it saw end.
+inline constexpr size_t kFinishedMax = 16;
 
 enum class OperationState : uint8_t {
   kStarting = 1,   // not every quorum knows of it
@@ -238,11 +244,12 @@ struct OperationStatus {
   // Of those that receive something; after the switch as it was then.
   std::vector<OperationProgress> progress;
   std::vector<OperationWait> waits;
+  bool operator==(const OperationStatus&) const = default;
 };
 
 struct OperationsAnswer {
   std::optional<OperationStatus> running;
-  // Newest first; those that ended while the answering node ran.
+  // Newest first; those that the answering node saw end, in this run or before.
   std::vector<OperationStatus> finished;
   RingEpoch ring_epoch = 0;
 };

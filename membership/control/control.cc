@@ -49,6 +49,7 @@ Control::Impl::Impl(ControlOptions options, StartedNode started, Hlc& hlc,
       ring_(std::move(started.ring)),
       history_(std::move(started.history)),
       acceptor_(std::move(started.acceptor)),
+      finished_(std::move(started.finished)),
       pledge_(std::move(started.pledge)) {
   RINGKV_CHECK(!id_.IsNone());
   RINGKV_CHECK(start_id_ != 0);

@@ -90,6 +90,27 @@ ProposalId TakeProposal(FieldReader& reader) {
   return id;
 }
 
+void AppendRef(std::string& out, const NodeRef& node) {
+  AppendVarint(out, ToInt(node.number));
+  AppendBytes(out, node.name);
+}
+void AppendRefs(std::string& out, const std::vector<NodeRef>& nodes) {
+  AppendVarint(out, nodes.size());
+  for (const NodeRef& node : nodes) AppendRef(out, node);
+}
+NodeRef TakeRef(FieldReader& reader) {
+  NodeRef node;
+  node.number = NodeNumber{static_cast<uint32_t>(reader.Varint(UINT32_MAX))};
+  node.name = std::string(reader.Bytes());
+  return node;
+}
+std::vector<NodeRef> TakeRefs(FieldReader& reader) {
+  std::vector<NodeRef> nodes;
+  const size_t count = reader.Count(/*item_bytes_min=*/2);
+  for (size_t i = 0; i < count; ++i) nodes.push_back(TakeRef(reader));
+  return nodes;
+}
+
 }  // namespace
 
 MetaWrite WriteIdentity(const IdentityRecord& record) {
@@ -255,6 +276,64 @@ absl::StatusOr<std::map<NodeId, SeenPeer>> ReadSeen(absl::string_view value) {
   }
   if (!reader.Finished()) return Garbled(kSeenKey);
   return seen;
+}
+
+MetaWrite WriteFinished(const std::deque<OperationStatus>& finished) {
+  std::string content;
+  AppendVarint(content, finished.size());
+  for (const OperationStatus& status : finished) {
+    AppendVarint(content, status.id);
+    AppendByte(content, static_cast<uint8_t>(status.kind));
+    AppendByte(content, static_cast<uint8_t>(status.state));
+    AppendRefs(content, status.nodes);
+    AppendRefs(content, status.replaced);
+    AppendBytes(content, status.keyspace);
+    AppendFixed64(content, static_cast<uint64_t>(status.started_ms));
+    AppendFixed64(content, static_cast<uint64_t>(status.ended_ms));
+    AppendVarint(content, status.progress.size());
+    for (const OperationProgress& progress : status.progress) {
+      AppendRef(content, progress.node);
+      AppendVarint(content, progress.report.ranges);
+      AppendVarint(content, progress.report.ranges_done);
+      AppendVarint(content, progress.report.keys);
+      AppendVarint(content, progress.report.bytes);
+      AppendByte(content, progress.report.done ? 1 : 0);
+    }
+  }
+  return Framed(kFinishedKey, content);
+}
+
+absl::StatusOr<std::deque<OperationStatus>> ReadFinished(
+    absl::string_view value) {
+  ASSIGN_OR_RETURN(const absl::string_view content,
+                   Unframed(kFinishedKey, value));
+  FieldReader reader(content);
+  std::deque<OperationStatus> finished;
+  const size_t count = reader.Count(/*item_bytes_min=*/20);
+  for (size_t i = 0; i < count; ++i) {
+    OperationStatus& status = finished.emplace_back();
+    status.id = reader.Varint();
+    status.kind = static_cast<TopologyKind>(reader.Byte());
+    status.state = static_cast<OperationState>(reader.Byte());
+    status.nodes = TakeRefs(reader);
+    status.replaced = TakeRefs(reader);
+    status.keyspace = std::string(reader.Bytes());
+    status.started_ms = static_cast<int64_t>(reader.Fixed64());
+    status.ended_ms = static_cast<int64_t>(reader.Fixed64());
+    const size_t receivers = reader.Count(/*item_bytes_min=*/7);
+    for (size_t j = 0; j < receivers; ++j) {
+      OperationProgress& progress = status.progress.emplace_back();
+      progress.node = TakeRef(reader);
+      progress.report.operation = status.id;
+      progress.report.ranges = reader.Varint();
+      progress.report.ranges_done = reader.Varint();
+      progress.report.keys = reader.Varint();
+      progress.report.bytes = reader.Varint();
+      progress.report.done = reader.Byte() != 0;
+    }
+  }
+  if (!reader.Finished()) return Garbled(kFinishedKey);
+  return finished;
 }
 
 }  // namespace ringkv

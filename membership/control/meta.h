@@ -6,6 +6,7 @@
 #define RINGKV_MEMBERSHIP_CONTROL_META_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "base/hlc.h"
 #include "base/ids.h"
+#include "membership/control/admin.h"
 #include "membership/control/messages.h"
 #include "membership/control/start.h"
 #include "membership/ring/ring.h"
@@ -28,6 +30,7 @@ inline constexpr absl::string_view kRingKey = "control/ring";
 inline constexpr absl::string_view kAcceptorKey = "control/acceptor";
 inline constexpr absl::string_view kPledgeKey = "control/init_pledge";
 inline constexpr absl::string_view kSeenKey = "control/seen_peers";
+inline constexpr absl::string_view kFinishedKey = "control/operations";
 
 struct IdentityRecord {
   NodeId id;
@@ -50,6 +53,8 @@ MetaWrite WriteAcceptor(const AcceptorState& state);
 MetaWrite WritePledge(const InitPledge& pledge);
 MetaWrite DeletePledge();
 MetaWrite WriteSeen(const std::map<NodeId, SeenPeer>& seen);
+// Operations that have ended, newest first, without what they waited for.
+MetaWrite WriteFinished(const std::deque<OperationStatus>& finished);
 
 // DATA_LOSS: garbled. FAILED_PRECONDITION: written by a newer version.
 absl::StatusOr<IdentityRecord> ReadIdentity(absl::string_view value);
@@ -58,6 +63,8 @@ absl::StatusOr<RingRecord> ReadRing(absl::string_view value);
 absl::StatusOr<AcceptorState> ReadAcceptor(absl::string_view value);
 absl::StatusOr<InitPledge> ReadPledge(absl::string_view value);
 absl::StatusOr<std::map<NodeId, SeenPeer>> ReadSeen(absl::string_view value);
+absl::StatusOr<std::deque<OperationStatus>> ReadFinished(
+    absl::string_view value);
 
 }  // namespace ringkv
 

@@ -52,12 +52,15 @@ absl::StatusOr<StartedNode> StartNode(const MetaReader& read,
                    read(kPledgeKey));
   ASSIGN_OR_RETURN(const std::optional<std::string> stored_seen,
                    read(kSeenKey));
+  ASSIGN_OR_RETURN(const std::optional<std::string> stored_finished,
+                   read(kFinishedKey));
 
   const bool fresh = !stored_identity.has_value();
   if (fresh) {
     if (options.has_data || stored_bound.has_value() ||
         stored_ring.has_value() || stored_acceptor.has_value() ||
-        stored_pledge.has_value() || stored_seen.has_value()) {
+        stored_pledge.has_value() || stored_seen.has_value() ||
+        stored_finished.has_value()) {
       return absl::FailedPreconditionError(
           "the data directory holds data but no node identity; a new identity "
           "would orphan the data. Restore the directory, or start with an "
@@ -115,6 +118,9 @@ absl::StatusOr<StartedNode> StartNode(const MetaReader& read,
   }
   if (stored_seen.has_value()) {
     ASSIGN_OR_RETURN(node.seen, ReadSeen(*stored_seen));
+  }
+  if (stored_finished.has_value()) {
+    ASSIGN_OR_RETURN(node.finished, ReadFinished(*stored_finished));
   }
 
   if (options.location != Location() && options.location != identity.location) {

@@ -5,6 +5,7 @@
 #define RINGKV_MEMBERSHIP_CONTROL_START_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "base/ids.h"
 #include "base/random.h"
 #include "base/time.h"
+#include "membership/control/admin.h"
 #include "membership/control/messages.h"
 #include "membership/ring/ring.h"
 
@@ -87,6 +89,7 @@ struct StartedNode {
   AcceptorState acceptor;
   std::optional<InitPledge> pledge;
   std::map<NodeId, SeenPeer> seen;
+  std::deque<OperationStatus> finished;  // newest first
   // To be written and fsynced before anything is sent, and before Control is
   // made.
   std::vector<MetaWrite> writes;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "base/planted.h"
 #include "membership/control/control_impl.h"
+#include "membership/control/meta.h"
 #include "membership/topology/segments.h"
 
 namespace ringkv {
@@ -22,7 +23,6 @@ namespace {
 // The lowest-numbered living member takes the next step at once; each one after
 // it waits this much longer, so that proposals seldom meet.
 constexpr absl::Duration kStepInAfter = absl::Seconds(3);
-constexpr size_t kFinishedMax = 16;
 // A node that started just now has not heard everybody yet.
 constexpr absl::Duration kHearingTime = absl::Seconds(5);
 
@@ -85,6 +85,7 @@ void Control::Impl::FollowOperation(const Ring* before) {
                        ? OperationState::kAborted
                        : OperationState::kDone;
     status.ended_ms = time_.wall.millis();
+    for (OperationProgress& progress : status.progress) progress.alive = false;
     Log(LogLevel::kInfo,
         absl::StrCat("the ", NameOf(status.kind), " of epoch ", status.id,
                      status.state == OperationState::kDone
@@ -94,6 +95,7 @@ void Control::Impl::FollowOperation(const Ring* before) {
                          time_.now - operation_->since, absl::Seconds(1)))));
     finished_.push_front(std::move(status));
     if (finished_.size() > kFinishedMax) finished_.pop_back();
+    Write(WriteFinished(finished_));
     operation_.reset();
   }
   ResetStep();

@@ -63,8 +63,24 @@ class StartNodeTest : public ::testing::Test {
     acceptor.value = {{77, 3}, "value"};
     Apply({WriteRing(EncodeRing(spec), {{1, {77, 1}}}), WriteAcceptor(acceptor),
            WritePledge({{1, 2}, {3, 4}, "n9:7800", 5, 6}),
-           WriteSeen({{NodeId{9, 9}, {3, 4, HlcTimestamp{5}}}})});
+           WriteSeen({{NodeId{9, 9}, {3, 4, HlcTimestamp{5}}}}),
+           WriteFinished({EndedReplace()})});
     return node;
+  }
+
+  static OperationStatus EndedReplace() {
+    OperationStatus status;
+    status.id = 300;
+    status.kind = TopologyKind::kReplace;
+    status.state = OperationState::kAborted;
+    status.nodes = {{NodeNumber{5}, "n5"}};
+    status.replaced = {{NodeNumber{2}, "n2"}};
+    status.keyspace = "k";
+    status.started_ms = 1'700'000'000'000;
+    status.ended_ms = 1'700'000'000'300;
+    status.progress = {
+        {{NodeNumber{5}, "n5"}, false, {300, 8, 7, 1000, 99999, true}}};
+    return status;
   }
 
   std::map<std::string, std::string> disk_;
@@ -103,6 +119,8 @@ TEST_F(StartNodeTest, ReadsEverythingBack) {
   ASSERT_TRUE(node->pledge.has_value());
   EXPECT_EQ(node->pledge->initiator_address, "n9:7800");
   EXPECT_EQ(node->seen.at(NodeId{9, 9}).incarnation, 3u);
+  ASSERT_EQ(node->finished.size(), 1u);
+  EXPECT_EQ(node->finished[0], EndedReplace());
 }
 
 TEST_F(StartNodeTest, DataWithoutAnIdentityIsRefused) {

@@ -170,6 +170,11 @@ TEST_F(ControlTopologyTest, AStandbyNodeJoins) {
     keys += progress.report.keys;
   }
   EXPECT_GE(keys, 100u);
+  // Also after a restart.
+  cluster_->RunFor(absl::Seconds(1));
+  cluster_->Crash(0);
+  cluster_->Start(0);
+  EXPECT_EQ(Operations(0).finished, seen.finished);
 }
 
 TEST_F(ControlTopologyTest, TwoNodesJoinAtOnceByAddressAndId) {
