@@ -136,7 +136,7 @@ class KvctlTest(harness.TestCase):
             [*harness.WITH_US, program("kvctl"), "playground", "add", "--endpoint",
              playground.endpoint], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             env=environment)
-        self.addCleanup(added.wait)
+        self.addCleanup(added.communicate)
         self.addCleanup(added.kill)
         self.assertIn(b"n4 (", added.stdout.readline())
         kvctl("join", "n4", "--yes", endpoint=playground.endpoint)
