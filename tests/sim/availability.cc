@@ -13,8 +13,6 @@ namespace {
 // By then nodes that live have found each other again, and those that do not
 // are known to be down.
 constexpr WorldTime kSettled = 20 * kSecond;
-// Bounds of hints that no run reaches.
-constexpr uint64_t kHintBytesForAll = uint64_t{1} << 30;
 // An operation with less time than this may fail for being slow.
 constexpr WorldTime kPatience = 1500 * kMillisecond;
 
@@ -104,7 +102,7 @@ void CheckAvailability(const Connectivity& connectivity,
       (plan.network.slow_share == 0 ||
        plan.network.slow_mean <= 50 * kMillisecond);
   // A stand-in may refuse a hint for which it has no room.
-  const bool room_for_hints = plan.hint_bytes_max >= kHintBytesForAll;
+  const bool room_for_hints = plan.RoomForHints();
   for (const Recorded& record : recorded) {
     const Operation& operation = record.operation;
     if (record.attempts != 1 || operation.kind == OperationKind::kScan) {

@@ -53,6 +53,7 @@ struct Flags {
   bool list_plants = false;
   bool stop_at_first = false;
   bool marks = false;
+  bool mark_seeds = false;
   std::string unreached;
   bool quiet = false;
 };
@@ -223,7 +224,13 @@ int RunSeeds(const Flags& flags, std::vector<uint64_t> seeds) {
       static_cast<unsigned long long>(result.operations),
       result.simulated_seconds, result.seconds);
   std::set<std::string> reached;
-  for (const auto& [mark, runs] : result.marks) reached.insert(mark);
+  for (const auto& [mark, seed] : result.marks) {
+    reached.insert(mark);
+    if (flags.mark_seeds) {
+      std::printf("%-36s %llu\n", mark.c_str(),
+                  static_cast<unsigned long long>(seed));
+    }
+  }
   const MarkReport marks = CompareMarks(AllMarks(), reached, unreached);
   PrintMarks("marks never reached", marks.missed);
   PrintMarks("marks reached that were said not to be", marks.outdated);
@@ -311,6 +318,8 @@ int Main(int argc, char** argv) {
                "Stop at the first seed that fails");
   app.add_flag("--all-marks", flags.marks,
                "Fail if a coverage mark was never reached");
+  app.add_flag("--mark-seeds", flags.mark_seeds,
+               "Print the lowest seed that reached each coverage mark");
   app.add_option("--unreached", flags.unreached,
                  "File of marks that need not be reached, with the reasons");
   app.add_flag("--quiet", flags.quiet, "No progress line");

@@ -420,6 +420,11 @@ Plan PlanOf(uint64_t seed) {
     fault.duration = TimeBetween(hammers, 5, 500) * kMillisecond;
   }
   PlanDiskFaults(plan);
+  SeededRandom forming = RandomFor(seed, Purpose::kForming);
+  plan.forming_troubled = forming.Chance(0.1);
+  if (forming.Chance(0.05)) {
+    plan.hint_age_max = TimeBetween(forming, 1, 20) * kSecond;
+  }
   plan.operators = seed % 6 == 0;
   PlanTopology(plan);
   NumberFaults(plan);

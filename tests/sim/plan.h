@@ -34,6 +34,7 @@ enum class Purpose : uint64_t {
   kDiskFault = 10,
   kOperators = 20,
   kTopology = 21,
+  kForming = 22,
 };
 SeededRandom RandomFor(uint64_t seed, Purpose purpose, uint64_t index = 0);
 
@@ -172,6 +173,13 @@ struct Plan {
   DiskPlan disk;
   WorldTime turn_mean = 20 * kMicrosecond;
   uint64_t hint_bytes_max = 1ull << 30;  // of a node, for one target
+  WorldTime hint_age_max = 7 * 24 * 3600 * kSecond;
+  // Nodes die while the first ring is made, and two of them may try at once.
+  bool forming_troubled = false;
+  // Whatever is written finds room in hints.
+  bool RoomForHints() const {
+    return hint_bytes_max >= 1ull << 30 && hint_age_max > length * 10;
+  }
   WorkloadPlan workload;
   std::vector<Fault> faults;        // by time
   WorldTime length = 60 * kSecond;  // of the workload, at least

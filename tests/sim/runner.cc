@@ -278,7 +278,10 @@ ManyResult RunMany(const ManyOptions& options) {
     ++result.runs;
     result.operations += outcome.operations;
     result.simulated_seconds += outcome.simulated_seconds;
-    for (const std::string& mark : outcome.marks) ++result.marks[mark];
+    for (const std::string& mark : outcome.marks) {
+      uint64_t& seed = result.marks.emplace(mark, UINT64_MAX).first->second;
+      seed = std::min(seed, outcome.seed);
+    }
     if (outcome.failed) {
       progress.Clear();
       std::printf("seed %llu fails (%s):\n%s    repeat: %s%llu\n",

@@ -46,8 +46,9 @@ struct ManyResult {
   uint64_t operations = 0;
   double simulated_seconds = 0;
   double seconds = 0;
-  std::vector<SeedOutcome> failures;      // by seed
-  std::map<std::string, uint64_t> marks;  // runs that reached each
+  std::vector<SeedOutcome> failures;  // by seed
+  // The lowest seed that reached each mark.
+  std::map<std::string, uint64_t> marks;
 };
 
 ManyResult RunMany(const ManyOptions& options);

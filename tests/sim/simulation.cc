@@ -44,8 +44,6 @@ constexpr WorldTime kHammerAfter = 500 * kMillisecond;
 constexpr WorldTime kResourcesEvery = 5 * kSecond;
 constexpr size_t kLinkGenerationsMax = 64;
 constexpr size_t kPendingMax = 200000;
-// No workload has more hints than this.
-constexpr uint64_t kHintsForAll = 1 << 30;
 // Final reads that run at once.
 constexpr int kFinalParallel = 16;
 
@@ -183,6 +181,7 @@ class Simulation {
     bool made = false;
     absl::Status last;
     TryInit(leader, made, last);
+    if (plan_.forming_troubled) TroubleForming(made, last);
     if (!Await(kFormingMax, 50 * kMillisecond, [&] { return made; })) {
       Complain("forming", absl::StrCat("no ring after ", kFormingMax / kSecond,
                                        " s: ", last.ToString()));
@@ -207,6 +206,23 @@ class Simulation {
     }
     ring_ = At(0).control()->ring();
     return true;
+  }
+
+  void TroubleForming(bool& made, absl::Status& last) {
+    SeededRandom random = RandomFor(plan_.seed, Purpose::kForming, 1);
+    const auto any = [&] {
+      return static_cast<int>(
+          random.Uniform(static_cast<uint64_t>(Founders())));
+    };
+    if (random.Chance(0.5)) TryInit(any(), made, last);
+    for (uint64_t i = 1 + random.Uniform(4); i > 0; --i) {
+      scheduler_.At(
+          kSecond + static_cast<WorldTime>(random.Uniform(1500)) * kMillisecond,
+          [this, node = any(),
+           down = static_cast<WorldTime>(random.Uniform(3000)) * kMillisecond] {
+            At(node).ArmCrash(CrashPoint::kBetweenTurns, false, down);
+          });
+    }
   }
 
   void TryInit(int leader, bool& made, absl::Status& last) {
@@ -730,10 +746,9 @@ class Simulation {
            workload_->KeyName(key)});
       // What a source had missed, and a hint brought to enough others, waits
       // for a read.
-      if (!lossy && topology_ == nullptr &&
-          plan_.hint_bytes_max >= kHintsForAll && disk_losses_.empty() &&
-          !rotten && !disturbed.contains({space, key}) &&
-          network_.MayHold() == false) {
+      if (!lossy && topology_ == nullptr && plan_.RoomForHints() &&
+          disk_losses_.empty() && !rotten &&
+          !disturbed.contains({space, key}) && network_.MayHold() == false) {
         CompareKey(space, key, "though no coordinator died");
       }
     }
