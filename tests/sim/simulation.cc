@@ -259,7 +259,9 @@ class Simulation {
           [this, &keyspace, &created, &last](AdminAnswer answer) {
             --calls_out_;
             last = answer.status;
-            if (answer.status.ok() || absl::IsAlreadyExists(answer.status)) {
+            // It may have been made by a call whose answer was lost.
+            if (answer.status.ok() ||
+                world_.newest_ring->FindKeyspace(keyspace.name) != nullptr) {
               created = true;
             } else {
               TryCreate(keyspace, created, last);
