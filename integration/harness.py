@@ -6,6 +6,7 @@ passed and named when it did not. Nothing here waits for a time to pass: every
 wait is for a condition, with a deadline that fails the test.
 """
 
+import concurrent.futures
 import http.client
 import json
 import os
@@ -32,6 +33,18 @@ from ringkv.v1 import admin_pb2, admin_pb2_grpc, kv_pb2, kv_pb2_grpc  # noqa: E4
 _pause = threading.Event()  # never set: waits between two looks at a condition
 # In front of a command: it ends when the test does, however that ends.
 WITH_US = ["setpriv", "--pdeathsig", "KILL", "--"]
+
+
+def size(short, full):
+    """How much of something a test does: `short` in every run, `full` when asked."""
+    return full if os.environ.get("RINGKV_TEST_SIZE") == "full" else short
+
+
+def chance():
+    """Randomness whose seed is printed, and can be given."""
+    seed = int(os.environ.get("RINGKV_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+    print(f"RINGKV_TEST_SEED={seed}", flush=True)
+    return random.Random(seed)
 
 
 def wait_until(condition, seconds, what):
@@ -395,11 +408,15 @@ def wait_states(node, state, numbers, seconds=30):
 
 
 class Writers:
-    """Threads that put new keys through any of the nodes and keep what was acknowledged."""
+    """Threads that put new keys through any of the nodes and keep what was acknowledged.
 
-    def __init__(self, nodes, threads=4, timeout=3):
+    Each waits `pause` seconds after each put.
+    """
+
+    def __init__(self, nodes, threads=4, timeout=3, pause=0):
         self.nodes = list(nodes)
         self.timeout = timeout
+        self.pause = pause
         self.acknowledged = {}
         self.failed = {}  # or unknown: nothing was promised
         self.stop = threading.Event()
@@ -419,6 +436,8 @@ class Writers:
                 self.acknowledged[key] = key * 10
             except grpc.RpcError as error:
                 self.failed[key] = error
+            if self.pause:
+                self.stop.wait(self.pause)
 
     def wait_for(self, more):
         """Until `more` further writes were acknowledged."""
@@ -443,6 +462,12 @@ def replica_differences(node, keys):
                 {(copy.found, copy.digest) for copy in replicas}) != 1:
             different.append((key, replicas))
     return different
+
+
+def for_each(items, action, threads=8):
+    """action(item) of each, in order, by several threads."""
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(action, items))
 
 
 def wait_replicas_equal(node, keys, seconds=60):
