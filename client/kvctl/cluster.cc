@@ -67,6 +67,7 @@ Json NodeJson(const v1::NodeStatus& node) {
   json["hint_bytes"] = node.hint_bytes();
   json["in_flight"] = node.in_flight();
   json["clock_offset_ms"] = node.clock_offset_ms();
+  json["flaps"] = node.flaps();
   json["version"] = node.version();
   return json;
 }
@@ -260,7 +261,7 @@ int ShowStatus(Session& session) {
         << ")\n\n";
     Table table({">#", "NAME", "STATE", "HEARD", "LOCATION", "CLIENTS",
                  ">WEIGHT", ">OWNS", ">KEYS~", ">DISK", ">HINTS", ">EPOCH",
-                 ">CLOCK", "VERSION"});
+                 ">CLOCK", ">FLAPS", "VERSION"});
     for (const v1::NodeStatus& node : status.nodes()) {
       const bool self = node.node_id() == status.node_id();
       // What was never heard has no value, not a zero.
@@ -280,6 +281,7 @@ int ShowStatus(Session& session) {
            or_none(absl::StrCat(node.ring_epoch())),
            self ? "-"
                 : or_none(absl::StrFormat("%+dms", node.clock_offset_ms())),
+           self ? "-" : FormatCount(node.flaps()),
            known ? Printable(node.version()) : "?"});
     }
     out << table.ToString();

@@ -121,6 +121,9 @@ struct NodeStatus {
   std::string version;
   uint32_t feature_level_max = 0;  // newest that it knows; 0: not told
   int64_t clock_offset_ms = 0;  // ahead of the answering node; negative: behind
+  // How often the answering node went from routing to it to not, drains not
+  // counted.
+  uint64_t flaps = 0;
 };
 
 struct StatusAnswer {

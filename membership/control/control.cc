@@ -30,8 +30,22 @@ RingEpoch Control::adopted_epoch() const { return impl_->adopted_epoch(); }
 size_t Control::peers_alive() const { return impl_->peers_alive(); }
 void Control::CheckInvariants() const { impl_->CheckInvariants(); }
 
+LivenessStats Control::liveness() const { return impl_->liveness(); }
+
 namespace {
+
 constexpr absl::Duration kSeenEvery = absl::Seconds(10);
+
+GossipOptions GossipOptionsOf(const ControlOptions& options) {
+  GossipOptions gossip;
+  gossip.probe_interval = options.heartbeat_interval;
+  // A node that stands still for less than the verdict is not accused.
+  gossip.ack_timeout = options.down_after / 5;
+  gossip.verdict_timeout = options.down_after * 3 / 5;
+  gossip.exchange_interval = options.exchange_interval;
+  return gossip;
+}
+
 }  // namespace
 
 Control::Impl::Impl(ControlOptions options, StartedNode started, Hlc& hlc,
@@ -46,6 +60,7 @@ Control::Impl::Impl(ControlOptions options, StartedNode started, Hlc& hlc,
       bound_(started.hlc_bound),
       bound_written_(started.hlc_bound),
       seen_(std::move(started.seen)),
+      gossip_(GossipOptionsOf(options_), id_, incarnation_, random_),
       ring_(std::move(started.ring)),
       history_(std::move(started.history)),
       acceptor_(std::move(started.acceptor)),
@@ -153,6 +168,7 @@ void Control::Impl::Handle(const LoadReported& event) {
   for (const LoadReported::Backlog& backlog : load_.hints) {
     own_rates_.Report(backlog.target, backlog.delivered, time_.now);
   }
+  TellHintsDelivered();
 }
 
 void Control::Impl::Handle(const ClockBoundLow&) {
@@ -183,11 +199,18 @@ void Control::Impl::Handle(const ControlArrived& event) {
   Peer* const peer = FindPeer(found->second.peer);
   RINGKV_CHECK(peer != nullptr);
   if (!peer->IsUp(LinkKind::kControl)) return;
+  peer->last_heard = time_.now;
+  if (!std::holds_alternative<GossipMessage>(event.message)) {
+    GossipEffects effects;
+    gossip_.Heard(peer->id, time_.now, effects);
+    CarryOut(effects);
+  }
   std::visit([&](const auto& body) { Take(*peer, body); }, event.message);
 }
 
 void Control::Impl::Tick() {
   if (!running_) return;
+  TickGossip();
   TickHeartbeats();
   TickLinks();
   if (stopped_) return;
@@ -272,7 +295,21 @@ size_t Control::Impl::peers_alive() const {
   return count;
 }
 
+LivenessStats Control::Impl::liveness() const {
+  LivenessStats stats;
+  stats.gossip = gossip_.counters();
+  stats.health_score = gossip_.health_score();
+  stats.heartbeats = beats_sent_;
+  for (const auto& [id, peer] : peers_) {
+    const Member* const member =
+        ring_ == nullptr ? nullptr : ring_->FindMember(id);
+    if (member != nullptr) stats.flaps[member->number] = peer.flaps;
+  }
+  return stats;
+}
+
 void Control::Impl::CheckInvariants() const {
+  gossip_.CheckInvariants();
   RINGKV_CHECK(bound_ <= bound_written_);
   RINGKV_CHECK(hlc_.bound() <= bound_);
   RINGKV_CHECK(persisted_ <= ticket_);

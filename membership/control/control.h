@@ -14,14 +14,18 @@
 // HelloRequest, the other side's first is the HelloReply; after an accepting
 // reply the stream is up for both.
 //
-// Liveness. A member is alive while its heartbeats come, it says that it hears
-// ours, and both streams are up. Only local monotone time counts; what is
-// decided here steers routing and never changes the ring.
+// Liveness. A member is alive while gossip says so (membership/gossip) and the
+// direct way works: its heartbeats come, it says that it hears ours, and both
+// streams are up. Heartbeats are few, whatever the number of nodes; gossip
+// finds a failed node faster than they do where there are many. Only local
+// monotone time counts; what is decided here steers routing and never changes
+// the ring.
 
 #ifndef RINGKV_MEMBERSHIP_CONTROL_CONTROL_H_
 #define RINGKV_MEMBERSHIP_CONTROL_CONTROL_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,9 +42,14 @@
 #include "membership/control/messages.h"
 #include "membership/control/peers.h"
 #include "membership/control/start.h"
+#include "membership/gossip/gossip.h"
 #include "membership/ring/ring.h"
 
 namespace ringkv {
+
+// Heartbeats that a node sends in one round, whatever the number of its peers:
+// up to 100 nodes each peer gets one within 10 s at the default interval.
+inline constexpr size_t kBeatsPerRound = 5;
 
 struct ControlOptions {
   std::string name;
@@ -58,15 +67,22 @@ struct ControlOptions {
   // Make a ring of this node alone if it has none.
   bool init_single = false;
 
-  // Shorter finds failures sooner and costs messages.
+  // Between probes of gossip, and between rounds of up to kBeatsPerRound
+  // heartbeats. Shorter finds failures sooner and costs messages.
   absl::Duration heartbeat_interval = absl::Milliseconds(500);
   // Silence after which a peer is down. Below three intervals a single lost
-  // heartbeat can bring it down.
+  // heartbeat can bring it down. A probe asks others after a fifth of it, and
+  // suspects after three fifths. With more than kBeatsPerRound peers the
+  // silence of heartbeats may be longer in proportion.
   absl::Duration down_after = absl::Seconds(2);
   // Silence after which a stream is closed and dialled anew. No longer than
   // down_after: what a broken stream still holds is of calls that have been
-  // given up, and must not arrive once the network heals.
+  // given up, and must not arrive once the network heals. Longer in proportion,
+  // as above.
   absl::Duration close_after = absl::Seconds(2);
+  // Between two full exchanges of what gossip knows, with one node each.
+  // Shorter repairs lost news sooner and costs a message of all states each.
+  absl::Duration exchange_interval = absl::Seconds(30);
   // A dial or Hello that has not been answered by then has failed.
   absl::Duration connect_timeout = absl::Seconds(3);
   // Waits between attempts to reach a peer or seed: doubled from min to max,
@@ -284,6 +300,14 @@ struct ControlEffects {
   std::optional<StopRequest> stop;
 };
 
+// For metrics.
+struct LivenessStats {
+  GossipCounters gossip;
+  int health_score = 0;     // of this node, 0 (well) to LocalHealth::kWorst
+  uint64_t heartbeats = 0;  // sent
+  std::map<NodeNumber, uint64_t> flaps;  // alive to not alive, of each member
+};
+
 class Control {
  public:
   // `started.writes` must be durable. Raises `hlc` to `started.hlc_bound`.
@@ -311,6 +335,7 @@ class Control {
   RingEpoch adopted_epoch() const;
   // Heard members and standby nodes, this one not counted.
   size_t peers_alive() const;
+  LivenessStats liveness() const;
 
   // Dies with a message if a structural invariant is broken. For kvsim.
   void CheckInvariants() const;

@@ -2,7 +2,8 @@
 // and links; one file for each conversation:
 //   control.cc    dispatch, timers, the outbox of what waits for the disk
 //   links.cc      discovery, handshake, streams
-//   heartbeats.cc liveness, clocks, what the shards are told about peers
+//   heartbeats.cc direct liveness, clocks, what the shards are told about peers
+//   gossiping.cc  what gossip is told, and what it says
 //   rings.cc      ring epochs: learning, voting, proposing
 //   topology.cc   operations that change who holds what, from START to FINISH
 //   operations.cc what operators ask of them and are told
@@ -46,6 +47,7 @@ class Control::Impl {
   std::shared_ptr<const Ring> ring() const { return ring_; }
   RingEpoch adopted_epoch() const { return adopted_epoch_; }
   size_t peers_alive() const;
+  LivenessStats liveness() const;
   void CheckInvariants() const;
 
  private:
@@ -81,8 +83,10 @@ class Control::Impl {
     std::optional<Instant> last_heard;              // ever
     std::deque<std::pair<uint64_t, Instant>> sent;  // heartbeats, by sequence
     bool was_heard = false;
+    Instant next_beat;  // when it is due its next heartbeat
 
     bool alive = false;
+    uint64_t flaps = 0;  // from alive to not alive, drains not counted
     std::optional<Instant> well_since;  // all conditions but damping hold
     std::optional<Instant> down_since;  // it was alive before
     FlapDamping damping;
@@ -260,6 +264,11 @@ class Control::Impl {
   void SendHeartbeat(Peer& peer);
   bool IsHeard(const Peer& peer) const;
   void UpdateLiveness(Peer& peer);
+  void BeatMembers();
+  // Of this node's own heartbeats to one peer.
+  absl::Duration BeatPeriod() const;
+  // `after`, stretched for a peer that says that its heartbeats are rare.
+  absl::Duration SilenceOf(const Peer& peer, absl::Duration after) const;
   void TickHeartbeats();
   void WantHeartbeats(Instant& next) const;
   void UpdateViews();
@@ -271,6 +280,25 @@ class Control::Impl {
   void Remember(const NodeId& id, uint64_t incarnation, uint64_t start_id,
                 HlcTimestamp bound);
   bool ClockIsAhead() const;
+
+  // --- gossiping.cc ---
+  void Take(Peer& peer, const GossipMessage& message);
+  NodeProfile OwnProfile() const;
+  void MetPeer(Peer& peer);
+  void ForgetPeer(const NodeId& id);
+  // Sends what gossip wants sent, and follows what it says.
+  void CarryOut(GossipEffects& effects);
+  void On(const GossipStateChanged& event);
+  void On(const GossipLinkDoubted& event);
+  void On(const GossipHearsay& event);
+  void On(const GossipRefuted& event);
+  void On(const GossipRingSeen& event);
+  // Gossip does not hold against routing to it.
+  bool IsVouchedFor(const Peer& peer) const;
+  // Why not; empty: it does not.
+  std::string GossipAgainst(const Peer& peer) const;
+  std::string NameOfNode(const NodeId& id) const;
+  void TickGossip();
 
   // --- rings.cc ---
   void Take(Peer& peer, const RingFetch& fetch);
@@ -324,6 +352,9 @@ class Control::Impl {
   void ResetStep();
   void UpdateStep();
   bool HintsAreDelivered(NodeNumber leaver) const;
+  // Tells the others once that the hints of this node, which leaves, are
+  // delivered: they wait for that.
+  void TellHintsDelivered();
   bool StepIsReady() const;
   absl::Duration StepInDelay() const;
   void TickTopology();
@@ -453,7 +484,9 @@ class Control::Impl {
   std::map<NodeId, SeenPeer> seen_;
   bool draining_ = false;
   uint64_t sequence_ = 0;
+  uint64_t beats_sent_ = 0;
   Instant next_heartbeat_;
+  Gossip gossip_;
   LoadReported load_;
   std::optional<Instant> load_at_;
   DeliveryRates own_rates_;
@@ -492,7 +525,8 @@ class Control::Impl {
   std::deque<OperationStatus> finished_;  // newest first
   RingEpoch load_epoch_ = 0;              // of load_
   RingEpoch reported_epoch_ = 0;          // adopted when load_ came
-  std::vector<NodeNumber> silent_;        // as of silent_at_
+  RingEpoch hints_told_ = 0;  // ring epoch of the last TellHintsDelivered()
+  std::vector<NodeNumber> silent_;  // as of silent_at_
   Instant silent_at_;
   bool silent_known_ = false;
 

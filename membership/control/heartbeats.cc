@@ -1,5 +1,5 @@
-// Liveness in Control: heartbeats, clocks, and what the shards are told of
-// peers.
+// Direct liveness in Control: heartbeats, clocks, and what the shards are told
+// of peers.
 
 #include <algorithm>
 #include <utility>
@@ -23,7 +23,29 @@ std::string Seconds(absl::Duration span) {
 
 bool Control::Impl::IsHeard(const Peer& peer) const {
   return peer.IsUp(LinkKind::kControl) && peer.beat_on_link &&
-         time_.now - peer.last_beat < options_.down_after;
+         time_.now - peer.last_beat < SilenceOf(peer, options_.down_after);
+}
+
+absl::Duration Control::Impl::BeatPeriod() const {
+  size_t peers = 0;
+  for (const auto& [id, peer] : peers_) {
+    peers += peer.IsUp(LinkKind::kControl) ? 1 : 0;
+  }
+  const size_t rounds =
+      std::max<size_t>(1, (peers + kBeatsPerRound - 1) / kBeatsPerRound);
+  return options_.heartbeat_interval * static_cast<int64_t>(rounds);
+}
+
+absl::Duration Control::Impl::SilenceOf(const Peer& peer,
+                                        absl::Duration after) const {
+  if (!peer.beat.has_value()) return after;
+  const Gossip::Member* const member = gossip_.Find(peer.id);
+  // Nobody else hears it either: there is nothing to wait for.
+  if (member != nullptr && member->state == Liveness::kDead) return after;
+  const absl::Duration next = absl::Microseconds(
+      std::min(peer.beat->next_micros, kNextHeartbeatMicrosMax));
+  return after *
+         std::max(1.0, absl::FDivDuration(next, options_.heartbeat_interval));
 }
 
 void Control::Impl::Remember(const NodeFacts& facts) {
@@ -67,7 +89,8 @@ void Control::Impl::Take(Peer& peer, const Heartbeat& beat) {
         absl::StrCat("this node is of cluster ",
                      ring_->spec().cluster_id.ToString(), ", ", Called(peer),
                      " is now of cluster ", beat.cluster_id.ToString()));
-    return DropLinks(peer);
+    DropLinks(peer);
+    return gossip_.Forget(peer.id);
   }
   const bool was_heard = IsHeard(peer);
   for (const auto& [sequence, at] : peer.sent) {
@@ -112,6 +135,8 @@ Heartbeat Control::Impl::MakeHeartbeat(const Peer& peer) {
         absl::ToInt64Microseconds(time_.now - peer.last_beat));
   }
   beat.hears_you = IsHeard(peer);
+  beat.next_micros =
+      static_cast<uint64_t>(absl::ToInt64Microseconds(BeatPeriod()));
   if (ring_ != nullptr) {
     beat.cluster_id = ring_->spec().cluster_id;
     beat.lineage = ring_->spec().lineage;
@@ -166,16 +191,24 @@ void Control::Impl::Send(Peer& peer, ControlMessage message) {
 void Control::Impl::SendHeartbeat(Peer& peer) {
   if (!peer.IsUp(LinkKind::kControl)) return;
   Heartbeat beat = MakeHeartbeat(peer);
+  ++beats_sent_;
   peer.sent.push_back({beat.sequence, time_.now});
   if (peer.sent.size() > kSentMax) peer.sent.pop_front();
   Send(peer, std::move(beat));
 }
 
+void Control::Impl::BeatMembers() {
+  for (auto& [id, peer] : peers_) {
+    if (IsMember(id)) SendHeartbeat(peer);
+  }
+}
+
 void Control::Impl::UpdateLiveness(Peer& peer) {
   const bool heard = IsHeard(peer);
   const bool draining = heard && peer.beat->draining;
-  const bool well =
-      heard && peer.beat->hears_you && peer.IsUp(LinkKind::kData) && !draining;
+  const bool well = heard && peer.beat->hears_you &&
+                    peer.IsUp(LinkKind::kData) && !draining &&
+                    IsVouchedFor(peer);
   if (!well) {
     peer.well_since.reset();
     if (!peer.alive) return;
@@ -189,10 +222,13 @@ void Control::Impl::UpdateLiveness(Peer& peer) {
     if (heard && !peer.beat->hears_you)
       RINGKV_MARK("peer-does-not-hear-this-node");
     peer.damping.WentDown(time_.now);
-    const char* why = !peer.IsUp(LinkKind::kControl) ? "its stream ended"
-                      : !heard                       ? "it is silent"
-                      : !peer.beat->hears_you ? "it does not hear this node"
-                                              : "its data stream ended";
+    ++peer.flaps;
+    const std::string why =
+        !peer.IsUp(LinkKind::kControl) ? "its stream ended"
+        : !heard                       ? "it is silent"
+        : !peer.beat->hears_you        ? "it does not hear this node"
+        : !peer.IsUp(LinkKind::kData)  ? "its data stream ended"
+                                       : GossipAgainst(peer);
     Log(LogLevel::kWarning, absl::StrCat(Called(peer), " is down: ", why));
     return;
   }
@@ -218,7 +254,11 @@ void Control::Impl::UpdateLiveness(Peer& peer) {
 void Control::Impl::TickHeartbeats() {
   const Instant now = time_.now;
   if (next_heartbeat_ <= now) {
-    for (auto& [id, peer] : peers_) SendHeartbeat(peer);
+    for (auto& [id, peer] : peers_) {
+      if (peer.next_beat > now) continue;
+      SendHeartbeat(peer);
+      peer.next_beat = now + BeatPeriod();
+    }
     next_heartbeat_ = now + options_.heartbeat_interval;
   }
   for (auto& [id, peer] : peers_) {
@@ -228,7 +268,7 @@ void Control::Impl::TickHeartbeats() {
       const Instant last = peer.beat_on_link
                                ? std::max(control.since, peer.last_beat)
                                : control.since;
-      if (now - last >= options_.close_after) {
+      if (now - last >= SilenceOf(peer, options_.close_after)) {
         RINGKV_MARK("silent-streams-closed");
         Log(LogLevel::kInfo,
             absl::StrCat("closing the streams to ", Called(peer),
@@ -246,21 +286,22 @@ void Control::Impl::TickHeartbeats() {
 }
 
 void Control::Impl::WantHeartbeats(Instant& next) const {
-  next = std::min(next, next_heartbeat_);
+  next = std::min({next, next_heartbeat_, gossip_.NextTimer()});
   for (const auto& [id, peer] : peers_) {
     const Stream& control = peer.stream(LinkKind::kControl);
     if (control.state == Stream::State::kUp) {
       const Instant last = peer.beat_on_link
                                ? std::max(control.since, peer.last_beat)
                                : control.since;
-      next = std::min(next, last + options_.close_after);
+      next = std::min(next, last + SilenceOf(peer, options_.close_after));
     } else if (peer.IsUp(LinkKind::kData)) {
       next = std::min(
           next, std::max(control.since, peer.stream(LinkKind::kData).since) +
                     options_.close_after);
     }
     if (IsHeard(peer)) {
-      next = std::min(next, peer.last_beat + options_.down_after);
+      next =
+          std::min(next, peer.last_beat + SilenceOf(peer, options_.down_after));
     }
     if (peer.well_since.has_value() && !peer.alive) {
       next = std::min(

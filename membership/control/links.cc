@@ -524,6 +524,13 @@ void Control::Impl::LinkIsUp(Peer& peer, LinkKind kind, LinkId link,
     checked_by_.insert(member->number);
   }
   SendHeartbeat(peer);
+  // Spread over the rounds from there on.
+  peer.next_beat =
+      time_.now +
+      options_.heartbeat_interval *
+          static_cast<int64_t>(random_.Uniform(static_cast<uint64_t>(
+              BeatPeriod() / options_.heartbeat_interval)));
+  MetPeer(peer);
 }
 
 void Control::Impl::DropStream(Peer& peer, LinkKind kind, bool close) {
@@ -541,6 +548,7 @@ void Control::Impl::DropStream(Peer& peer, LinkKind kind, bool close) {
   stream.start_id = 0;
   stream.next_attempt = time_.now + NextBackoff(stream.backoff);
   if (kind == LinkKind::kControl) {
+    gossip_.SetReachable(peer.id, false);
     peer.beat_on_link = false;
     peer.next_hello = std::min(peer.next_hello, stream.next_attempt);
   }
@@ -697,8 +705,7 @@ void Control::Impl::TickLinks() {
   for (auto it = peers_.begin(); it != peers_.end();) {
     Peer& peer = it->second;
     if (KnowsDeparted(peer) && ForgetAt(peer) <= now) {
-      fetched_.erase(peer.id);
-      seen_.erase(peer.id);
+      ForgetPeer(peer.id);
       it = peers_.erase(it);
       continue;
     }
@@ -714,8 +721,7 @@ void Control::Impl::TickLinks() {
     }
     if (WantsHello(peer) && peer.next_hello <= now) SendHello({}, &peer);
     if (ForgetAt(peer) <= now) {
-      seen_.erase(peer.id);
-      fetched_.erase(peer.id);
+      ForgetPeer(peer.id);
       it = peers_.erase(it);
     } else {
       ++it;

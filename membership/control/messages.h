@@ -15,6 +15,7 @@
 
 #include "base/hlc.h"
 #include "base/ids.h"
+#include "membership/gossip/messages.h"
 #include "membership/ring/ring.h"
 
 namespace ringkv {
@@ -31,6 +32,8 @@ inline constexpr size_t kHintTargetsMax = 256;
 inline constexpr size_t kSilentMax = 1024;
 inline constexpr size_t kControlTextBytesMax = 4096;
 inline constexpr size_t kProposalHistoryMax = 32;
+// Longest time between two heartbeats that a peer may announce.
+inline constexpr uint64_t kNextHeartbeatMicrosMax = 3'600'000'000;
 
 // --- Handshake ---
 
@@ -141,6 +144,9 @@ struct LoadSummary {
   bool operator==(const LoadSummary&) const = default;
 };
 
+// What a node tells each peer directly: what must come from itself, and what
+// shows that both directions of the link work. Whether it is alive is found out
+// by gossip.
 struct Heartbeat {
   uint64_t incarnation = 0;
   uint64_t start_id = 0;
@@ -152,6 +158,8 @@ struct Heartbeat {
   uint64_t echo_delay_micros = 0;
   // The sender counts the receiver as heard.
   bool hears_you = false;
+  // The sender's next one to the receiver comes within this; 0: not told.
+  uint64_t next_micros = 0;
   ClusterId cluster_id;
   uint64_t lineage = 0;
   NodeNumber number{};
@@ -278,8 +286,8 @@ struct InitRelease {
 
 using ControlMessage =
     std::variant<Heartbeat, RingFetch, RingDecided, PaxosPrepare, PaxosPromise,
-                 PaxosAccept, PaxosAccepted, InitPrepare, InitVote,
-                 InitRelease>;
+                 PaxosAccept, PaxosAccepted, InitPrepare, InitVote, InitRelease,
+                 GossipMessage>;
 
 }  // namespace ringkv
 

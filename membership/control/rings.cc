@@ -208,9 +208,7 @@ void Control::Impl::Handle(const EpochAdopted& event) {
   if (event.epoch <= adopted_epoch_) return;
   adopted_epoch_ = event.epoch;
   step_stale_ = true;
-  for (auto& [id, peer] : peers_) {
-    if (IsMember(id)) SendHeartbeat(peer);
-  }
+  BeatMembers();
 }
 
 bool Control::Impl::AllHaveAdopted(RingEpoch epoch) const {

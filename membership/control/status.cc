@@ -113,6 +113,15 @@ NodeStatus Control::Impl::StatusOf(const Peer& peer) const {
     status.clock_offset_ms = absl::ToInt64Milliseconds(
         peer.clock.Offset().value_or(absl::ZeroDuration()));
   }
+  status.flaps = peer.flaps;
+  const Gossip::Member* const member = gossip_.Find(peer.id);
+  if (member != nullptr && peer.beat.has_value() &&
+      member->profile.serial > 0 && member->profile_at > peer.last_beat) {
+    // Others have told what is newer than its last heartbeat.
+    status.disk_bytes = member->profile.disk_bytes;
+    status.in_flight = member->profile.in_flight;
+    status.read_only = member->profile.read_only;
+  }
   if (!peer.last_heard.has_value()) {
     status.state = NodeState::kUnknown;
   } else if (IsHeard(peer) && peer.beat->draining) {
@@ -189,7 +198,9 @@ std::vector<std::string> Control::Impl::Warnings() const {
              " ago",
              IsHeard(peer) && !peer.beat->hears_you
                  ? "; it is heard, but does not hear this node"
-                 : "");
+             : IsVouchedFor(peer) ? "; others have not missed it so far"
+                                  : absl::StrCat("; ", GossipAgainst(peer)),
+             "; from here, stopped and cut off look the same");
       } else {
         ++reached;
       }
@@ -216,6 +227,14 @@ std::vector<std::string> Control::Impl::Warnings() const {
            offset > absl::ZeroDuration() ? " ahead of" : " behind",
            " this node's");
     }
+  }
+  if (gossip_.health_score() >= LocalHealth::kWorst / 2) {
+    warn(
+        "this node misses many answers, or is asked whether it lives: it may "
+        "be "
+        "overloaded or badly connected (health score ",
+        gossip_.health_score(), " of ", LocalHealth::kWorst,
+        ", 0 is well), and is slow to call others dead");
   }
   for (const auto& [name, count] : names) {
     if (count > 1) warn(count, " nodes are named \"", name, "\"");

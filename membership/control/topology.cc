@@ -63,9 +63,7 @@ void Control::Impl::Handle(const TransfersReported& event) {
     return;
   }
   // Whoever waits for this hears of it at once.
-  for (auto& [id, peer] : peers_) {
-    if (IsMember(id)) SendHeartbeat(peer);
-  }
+  BeatMembers();
 }
 
 // --- What goes on ---
@@ -191,6 +189,19 @@ bool Control::Impl::HintsAreDelivered(NodeNumber leaver) const {
   return load.epoch >= step_.barrier_epoch &&
          std::all_of(load.hints.begin(), load.hints.end(),
                      [](const HintLoad& hints) { return hints.hints == 0; });
+}
+
+void Control::Impl::TellHintsDelivered() {
+  const TopologyOperation* const running = Running();
+  if (running == nullptr || running->kind != TopologyKind::kDecommission ||
+      running->phase != TopologyPhase::kSwitch ||
+      hints_told_ == ring_->epoch() ||
+      !absl::c_linear_search(running->nodes, number_) ||
+      !HintsAreDelivered(number_)) {
+    return;
+  }
+  hints_told_ = ring_->epoch();
+  BeatMembers();
 }
 
 bool Control::Impl::StepIsReady() const {
@@ -319,6 +330,11 @@ absl::Status Control::Impl::CheckDead(const TopologyRequest& request) const {
       if (!absl::c_linear_search(peer.beat->silent, node)) {
         return alive(node, Called(peer));
       }
+    }
+    // What the others say of whom they hear may be old where there are many.
+    const Gossip::Member* const known = gossip_.Find(member->id);
+    if (known != nullptr && known->state == Liveness::kAlive) {
+      return alive(node, "some member");
     }
   }
   return absl::OkStatus();

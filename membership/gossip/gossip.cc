@@ -14,6 +14,8 @@ constexpr size_t kRelaysMax = 256;
 // A direct way counts as broken after so many pings in a row that others could
 // get answered, and this node not; a single loss is none.
 constexpr int kMissedMax = 3;
+// Probes that the accusations of one full exchange may cause.
+constexpr size_t kChecksMax = 8;
 
 }  // namespace
 
@@ -90,7 +92,27 @@ void Gossip::Heard(const NodeId& id, Instant now, GossipEffects& effects) {
     member.next_accusation = now + options_.probe_interval;
     Send(id, GossipPing{++sequence_, UpdatesFor(id)}, effects);
   }
+  PingAgain(id, now, effects);
   Rest(now);
+}
+
+bool Gossip::IsProbed(const NodeId& id) const {
+  return std::any_of(probes_.begin(), probes_.end(), [&](const auto& entry) {
+    return entry.second.target == id && !entry.second.link_only;
+  });
+}
+
+void Gossip::PingAgain(const NodeId& id, Instant now, GossipEffects& effects) {
+  // Its answer may be lost, or the way was cut until now; and the verdict of a
+  // node that doubts itself is far off. That it speaks does not show that it
+  // hears, but it is worth another ping.
+  for (auto& [sequence, probe] : probes_) {
+    if (probe.target != id || now - probe.pinged < options_.ack_timeout) {
+      continue;
+    }
+    probe.pinged = now;
+    Send(id, GossipPing{sequence, UpdatesFor(id)}, effects);
+  }
 }
 
 void Gossip::Forget(const NodeId& id) {
@@ -206,6 +228,7 @@ void Gossip::BeginProbe(const NodeId& target, bool link_only, Instant now,
   const Member& member = members_.at(target);
   Probe probe;
   probe.target = target;
+  probe.pinged = now;
   probe.link_only = link_only;
   probe.ask_at = now + options_.ack_timeout * health_.multiplier();
   probe.ends_at =
@@ -397,6 +420,11 @@ std::vector<GossipUpdate> Gossip::UpdatesFor(const NodeId& to) {
     updates.push_back(UpdateOf(id, members_.at(id), /*with_profile=*/false));
   }
   outdated_.clear();
+  if (SeemsCutOff()) {
+    // Once it is back, its view of the others must not become theirs.
+    RINGKV_MARK("accusations-kept-back");
+    queue_.EraseAccusations();
+  }
   queue_.Take(kGossipUpdatesMax - updates.size(), Retransmits(living()), to,
               updates);
   return updates;
@@ -503,9 +531,23 @@ void Gossip::Take(const NodeId& from, const GossipNack& nack, Instant,
 
 void Gossip::Take(const NodeId& from, const GossipExchange& exchange,
                   Instant now, GossipEffects& effects) {
+  size_t checks = 0;
   for (GossipUpdate update : exchange.states) {
+    const auto found = members_.find(update.id);
+    if (update.state != Liveness::kAlive && found != members_.end() &&
+        found->second.state == Liveness::kAlive &&
+        update.version == found->second.version) {
+      // Old news perhaps, from a side that was cut off: it is not believed, but
+      // looked into.
+      if (checks < kChecksMax && !IsProbed(update.id)) {
+        RINGKV_MARK("old-accusation-checked");
+        ++checks;
+        BeginProbe(update.id, /*link_only=*/false, now, effects);
+      }
+      continue;
+    }
     if (update.state == Liveness::kDead && update.id != from) {
-      // Old news perhaps, from a side that was cut off: it may be refuted.
+      // It may still be refuted.
       update.state = Liveness::kSuspect;
       if (update.accuser.IsNone()) update.accuser = from;
     }

@@ -196,6 +196,7 @@ class Gossip {
  private:
   struct Probe {
     NodeId target;
+    Instant pinged;   // last
     Instant ask_at;   // others, unless it answered
     Instant ends_at;  // with a verdict
     bool asked = false;
@@ -246,6 +247,10 @@ class Gossip {
               const NodeId& accuser, GossipEffects& effects);
   SuspicionOptions Options() const;
   void SetDeadline(Member& member);
+  // Most others seem not to live: more likely it is this node that is cut off.
+  bool SeemsCutOff() const {
+    return suspects_.size() + dead_ > members_.size() / 2;
+  }
   GossipUpdate UpdateOf(const NodeId& id, const Member& member,
                         bool with_profile) const;
   GossipUpdate OwnUpdate() const;
@@ -256,6 +261,9 @@ class Gossip {
                   GossipEffects& effects);
   void AskOthers(uint64_t sequence, Probe& probe, GossipEffects& effects);
   void EndProbe(const Probe& probe, Instant now, GossipEffects& effects);
+  // The target of unanswered probes was heard.
+  void PingAgain(const NodeId& id, Instant now, GossipEffects& effects);
+  bool IsProbed(const NodeId& id) const;
   void MissedLink(const NodeId& id, Member& member, GossipEffects& effects);
   void LinkWorks(const NodeId& id, Member& member, GossipEffects& effects);
   std::optional<NodeId> NextTarget();

@@ -6,7 +6,7 @@
 namespace ringkv {
 namespace {
 
-constexpr int kConfirmationsMax = 3;
+constexpr int kConfirmationsMax = 2;
 constexpr double kRetransmitFactor = 4;
 
 }  // namespace

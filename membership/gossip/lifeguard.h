@@ -37,9 +37,9 @@ struct SuspicionOptions {
   absl::Duration probe_interval;
   // Shortest suspicion: this many probe intervals for each factor of ten in the
   // number of nodes, and at least one such factor.
-  double min_factor = 2.5;
+  double min_factor = 2;
   // Longest, as a multiple of the shortest: what one accuser alone gets.
-  double max_factor = 8;
+  double max_factor = 10;
 };
 
 // Confirmations by others after which a suspicion is as short as it gets; fewer

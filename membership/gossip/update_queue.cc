@@ -12,6 +12,13 @@ void UpdateQueue::Put(GossipUpdate update) {
   entries_[id] = {std::move(update), urgent, 0, next_order_++};
 }
 
+void UpdateQueue::EraseAccusations() {
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    it = it->second.update.state == Liveness::kAlive ? std::next(it)
+                                                     : entries_.erase(it);
+  }
+}
+
 void UpdateQueue::Take(size_t max, int times, const NodeId& except,
                        std::vector<GossipUpdate>& out) {
   if (entries_.empty() || max == 0) return;

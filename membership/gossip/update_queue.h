@@ -23,6 +23,8 @@ class UpdateQueue {
   // Takes the place of any other update about the same node.
   void Put(GossipUpdate update);
   void Erase(const NodeId& id) { entries_.erase(id); }
+  // Drops all that says that somebody does not live.
+  void EraseAccusations();
   // Appends up to `max` updates to `out`, none about `except`, and counts each
   // as passed on; one that has been `times` times is dropped after that.
   void Take(size_t max, int times, const NodeId& except,

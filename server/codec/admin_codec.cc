@@ -47,6 +47,7 @@ void ToProto(const NodeStatus& node, v1::NodeStatus& out) {
   out.set_version(PrintableText(node.version));
   out.set_clock_offset_ms(node.clock_offset_ms);
   out.set_feature_level_max(node.feature_level_max);
+  out.set_flaps(node.flaps);
 }
 
 // Nodes that one request may name, and bytes of a name; more is a mistake.

@@ -8,57 +8,21 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "membership/ring/ring_codec.h"
+#include "server/codec/field_checks.h"
+#include "server/codec/gossip_codec.h"
 
 namespace ringkv {
 namespace {
 
 namespace pb = internal::v1;
 
-absl::Status Invalid(absl::string_view field, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
-}
-
-absl::Status CheckSize(absl::string_view field, size_t size, size_t max) {
-  if (size <= max) return absl::OkStatus();
-  return Invalid(field,
-                 absl::StrCat(size, " bytes, at most ", max, " are allowed"));
-}
-
-absl::Status CheckCount(absl::string_view field, int count, size_t max) {
-  if (count >= 0 && static_cast<size_t>(count) <= max) return absl::OkStatus();
-  return Invalid(
-      field, absl::StrCat(count, " entries, at most ", max, " are allowed"));
-}
-
-// Not inside a UTF-8 sequence: a string field that is not valid UTF-8 makes the
-// receiver refuse the whole message.
-std::string Cut(absl::string_view text, size_t max) {
-  if (text.size() > max) {
-    while (max > 0 && (static_cast<uint8_t>(text[max]) & 0xc0) == 0x80) --max;
-  }
-  return std::string(text.substr(0, max));
-}
-
-template <class Id>
-std::string IdBytes(const Id& id) {
-  return id.IsNone() ? std::string() : id.ToBytes();
-}
-
-// An absent id is "none".
-template <class Id>
-absl::StatusOr<Id> IdOf(absl::string_view field, absl::string_view bytes) {
-  if (bytes.empty()) return Id();
-  absl::StatusOr<Id> id = Id::FromBytes(bytes);
-  if (!id.ok()) return Invalid(field, id.status().message());
-  return id;
-}
-
-template <class Id>
-absl::StatusOr<Id> SomeIdOf(absl::string_view field, absl::string_view bytes) {
-  ASSIGN_OR_RETURN(const Id id, IdOf<Id>(field, bytes));
-  if (id.IsNone()) return Invalid(field, "is missing");
-  return id;
-}
+using codec::CheckCount;
+using codec::CheckSize;
+using codec::Cut;
+using codec::IdBytes;
+using codec::IdOf;
+using codec::Invalid;
+using codec::SomeIdOf;
 
 // --- Handshake ---
 
@@ -172,6 +136,7 @@ void ToProto(const Heartbeat& beat, pb::ControlMessage& out) {
   to.set_echo_sequence(beat.echo_sequence);
   to.set_echo_delay_micros(beat.echo_delay_micros);
   to.set_hears_you(beat.hears_you);
+  to.set_next_micros(std::min(beat.next_micros, kNextHeartbeatMicrosMax));
   to.set_cluster_id(IdBytes(beat.cluster_id));
   to.set_lineage(beat.lineage);
   to.set_number(ToInt(beat.number));
@@ -232,6 +197,8 @@ absl::StatusOr<TransferReport> TransfersOf(const pb::TransferReport& in) {
         absl::StrCat("is set with ", report.ranges_done, " of ", report.ranges,
                      " ranges of operation ", report.operation));
   }
+  // Of no operation there is nothing to say, and nothing is sent.
+  if (report.operation == 0) return TransferReport();
   return report;
 }
 
@@ -243,6 +210,11 @@ absl::StatusOr<ControlMessage> HeartbeatOf(const pb::Heartbeat& in) {
   beat.echo_sequence = in.echo_sequence();
   beat.echo_delay_micros = in.echo_delay_micros();
   beat.hears_you = in.hears_you();
+  beat.next_micros = in.next_micros();
+  if (beat.next_micros > kNextHeartbeatMicrosMax) {
+    return Invalid("next_micros", absl::StrCat(beat.next_micros, " is above ",
+                                               kNextHeartbeatMicrosMax));
+  }
   ASSIGN_OR_RETURN(beat.cluster_id,
                    IdOf<ClusterId>("cluster_id", in.cluster_id()));
   beat.lineage = in.lineage();
@@ -412,6 +384,10 @@ void ToProto(const InitRelease& release, pb::ControlMessage& out) {
   out.mutable_init_release()->set_init(IdBytes(release.init));
 }
 
+void ToProto(const GossipMessage& gossip, pb::ControlMessage& out) {
+  GossipToProto(gossip, *out.mutable_gossip());
+}
+
 template <class Proto>
 absl::StatusOr<Proto> Parse(absl::string_view bytes, absl::string_view what) {
   Proto message;
@@ -526,6 +502,10 @@ absl::StatusOr<ControlMessage> ControlFromProto(const pb::ControlMessage& in) {
       ASSIGN_OR_RETURN(release.init,
                        SomeIdOf<ClusterId>("init", in.init_release().init()));
       return release;
+    }
+    case pb::ControlMessage::kGossip: {
+      ASSIGN_OR_RETURN(GossipMessage gossip, GossipFromProto(in.gossip()));
+      return ControlMessage(std::move(gossip));
     }
     case pb::ControlMessage::BODY_NOT_SET:
       break;

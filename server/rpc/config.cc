@@ -307,9 +307,11 @@ std::vector<Setting> MakeSettings() {
   settings.push_back(Span(
       "max_clock_drift", "How far ahead of the other clocks a node may write",
       &NodeConfig::max_clock_drift, absl::Milliseconds(100), absl::Hours(1)));
-  settings.push_back(Span("heartbeat_interval", "Between heartbeats to a peer",
-                          &NodeConfig::heartbeat_interval,
-                          absl::Milliseconds(10), absl::Seconds(30)));
+  settings.push_back(
+      Span("heartbeat_interval",
+           "Between probes of other nodes, and rounds of heartbeats",
+           &NodeConfig::heartbeat_interval, absl::Milliseconds(10),
+           absl::Seconds(30)));
   settings.push_back(
       Span("down_after", "Silence after which a peer counts as down",
            &NodeConfig::down_after, absl::Milliseconds(30), absl::Minutes(5)));

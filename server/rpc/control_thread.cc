@@ -192,6 +192,7 @@ void ControlThread::Publish(const ControlEffects& effects) {
     view_.ring = control_->ring();
     view_.adopted_epoch = control_->adopted_epoch();
     view_.peers_alive = peers_alive;
+    view_.liveness = control_->liveness();
     if (effects.peers != nullptr) {
       view_.peers = effects.peers;
       view_.clock_ok = effects.clock_ok;

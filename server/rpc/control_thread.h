@@ -35,6 +35,7 @@ struct ControlView {
   std::shared_ptr<const PeerView> peers;
   std::shared_ptr<const AddressView> addresses;
   bool clock_ok = true;
+  LivenessStats liveness;
 };
 
 class ControlThread {

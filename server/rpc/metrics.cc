@@ -169,6 +169,32 @@ void AddStreams(const ShardStats& stats, Families& out) {
               stats.ranges_dropped);
 }
 
+void AddGossip(const LivenessStats& liveness, Families& out) {
+  const GossipCounters& gossip = liveness.gossip;
+  out.Counter("ringkv_heartbeats_sent_total", "Heartbeats sent to peers",
+              liveness.heartbeats);
+  out.Counter("ringkv_gossip_messages_sent_total", "Messages of gossip sent",
+              gossip.messages);
+  out.Begin("ringkv_gossip_probes_total",
+            "Nodes asked whether they live; of these, those that needed the "
+            "help of others, and those that got no answer at all",
+            MetricType::Counter);
+  out.Add({{"kind", "all"}}, gossip.probes);
+  out.Add({{"kind", "indirect"}}, gossip.probes_indirect);
+  out.Add({{"kind", "failed"}}, gossip.probes_failed);
+  out.Counter("ringkv_gossip_suspicions_total",
+              "Times that a node was suspected, by anybody", gossip.suspicions);
+  out.Counter("ringkv_gossip_deaths_total",
+              "Times that a node did not deny a suspicion in time",
+              gossip.deaths);
+  out.Counter("ringkv_gossip_refutations_total",
+              "Times that this node had to deny that it is dead",
+              gossip.refutations);
+  out.Gauge("ringkv_gossip_health_score",
+            "0: well; up to 8 the more answers this node misses",
+            liveness.health_score);
+}
+
 void AddRing(const NodeReport& report, Families& out) {
   const ControlView& control = report.control;
   out.Gauge("ringkv_ring_epoch", "Newest ring epoch on disk; 0: none",
@@ -194,6 +220,13 @@ void AddRing(const NodeReport& report, Families& out) {
       out.Add({{"node", absl::StrCat(ToInt(node))}}, health.alive ? 1 : 0);
     }
   }
+  out.Begin("ringkv_peer_flaps_total",
+            "How often the member went from up to not up, drains not counted",
+            MetricType::Counter);
+  for (const auto& [node, flaps] : control.liveness.flaps) {
+    out.Add({{"node", absl::StrCat(ToInt(node))}}, flaps);
+  }
+  AddGossip(control.liveness, out);
   out.Gauge("ringkv_clock_ok",
             "0 while the clock is too far ahead to coordinate writes",
             control.clock_ok ? 1 : 0);

@@ -71,8 +71,58 @@ PaxosValue RandomValue(SeededRandom& random) {
   return {{random.Next(), random.Next()}, RandomText(random, 100)};
 }
 
+GossipUpdate RandomUpdate(SeededRandom& random) {
+  GossipUpdate update;
+  update.id = RandomId<NodeId>(random);
+  update.version = {random.Next(), random.Uniform(kRefutationsMax + 1)};
+  update.state = static_cast<Liveness>(random.Uniform(3));
+  if (update.state != Liveness::kAlive && random.Chance(0.5)) {
+    update.accuser = RandomId<NodeId>(random);
+  }
+  if (update.state == Liveness::kAlive || random.Chance(0.5)) {
+    NodeProfile profile;
+    profile.serial = random.Next();
+    profile.start_id = random.Next();
+    if (random.Chance(0.5)) profile.cluster_id = RandomId<ClusterId>(random);
+    profile.number = NodeNumber{static_cast<uint32_t>(random.Next())};
+    profile.name = RandomText(random, kNameBytesMax);
+    profile.client_address = RandomText(random, kAddressBytesMax);
+    profile.peer_address = RandomText(random, kAddressBytesMax);
+    profile.location = {RandomText(random, 9), RandomText(random, 9),
+                        RandomText(random, 9)};
+    profile.ring_epoch = random.Next();
+    profile.draining = random.Chance(0.5);
+    profile.in_flight = random.Next();
+    profile.disk_bytes = random.Next();
+    profile.read_only = random.Chance(0.5);
+    update.profile = std::move(profile);
+  }
+  return update;
+}
+
+GossipMessage RandomGossip(SeededRandom& random) {
+  std::vector<GossipUpdate> updates;
+  for (uint64_t i = random.Uniform(kGossipUpdatesMax + 1); i > 0; --i) {
+    updates.push_back(RandomUpdate(random));
+  }
+  switch (random.Uniform(5)) {
+    case 0:
+      return GossipPing{random.Next(), std::move(updates)};
+    case 1:
+      return GossipRequest{random.Next(), RandomId<NodeId>(random),
+                           std::move(updates)};
+    case 2:
+      return GossipAck{random.Next(), RandomId<NodeId>(random),
+                       std::move(updates)};
+    case 3:
+      return GossipNack{random.Next()};
+    default:
+      return GossipExchange{random.Chance(0.5), std::move(updates)};
+  }
+}
+
 ControlMessage RandomMessage(SeededRandom& random) {
-  switch (random.Uniform(10)) {
+  switch (random.Uniform(11)) {
     case 0: {
       Heartbeat beat;
       beat.incarnation = random.Next();
@@ -81,6 +131,7 @@ ControlMessage RandomMessage(SeededRandom& random) {
       beat.echo_sequence = random.Next();
       beat.echo_delay_micros = random.Next();
       beat.hears_you = random.Chance(0.5);
+      beat.next_micros = random.Uniform(kNextHeartbeatMicrosMax + 1);
       if (random.Chance(0.5)) beat.cluster_id = RandomId<ClusterId>(random);
       beat.lineage = random.Next();
       beat.number = NodeNumber{static_cast<uint32_t>(random.Next())};
@@ -116,6 +167,8 @@ ControlMessage RandomMessage(SeededRandom& random) {
       }
       return beat;
     }
+    case 10:
+      return RandomGossip(random);
     case 1:
       return RingFetch{random.Next()};
     case 2: {
@@ -323,6 +376,15 @@ TEST(ControlCodecTest, AReportOfTransfersMustAddUp) {
   EXPECT_THAT(
       std::string(DecodeControl(EncodeControl(beat)).status().message()),
       HasSubstr("silent"));
+}
+
+TEST(ControlCodecTest, AHeartbeatDoesNotAnnounceAnEndlessSilence) {
+  internal::v1::ControlMessage message;
+  ControlToProto(Heartbeat(), message);
+  ASSERT_TRUE(ControlFromProto(message).ok());
+  message.mutable_heartbeat()->set_next_micros(kNextHeartbeatMicrosMax + 1);
+  EXPECT_THAT(std::string(ControlFromProto(message).status().message()),
+              HasSubstr("next_micros"));
 }
 
 TEST(ControlCodecTest, LongTextsAreCutBetweenCharacters) {

@@ -215,9 +215,9 @@ class GossipNetwork {
     const Instant next = node.gossip->NextTimer();
     // An earlier one that is set already will set this one.
     if (next == Instant::Infinite() || node.armed <= next) return;
-    node.armed = next;
+    node.armed = std::max(next, now_);
     Event event;
-    event.at = std::max(next, now_);
+    event.at = node.armed;
     event.to = i;
     event.run = node.run;
     Push(std::move(event));
@@ -236,6 +236,8 @@ class GossipNetwork {
     Node& node = nodes_[event.to];
     if (!node.running || node.run != event.run) return;
     const bool timer = event.from < 0 && event.meets < 0;
+    if (timer && event.at != node.armed)
+      return;  // an earlier one took its place
     if (node.frozen) {
       if (!timer) node.kept.push_back(std::move(event));
       if (timer) node.armed = Instant::Infinite();
