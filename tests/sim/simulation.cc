@@ -178,8 +178,8 @@ class Simulation {
     }
     const int leader =
         static_cast<int>(random_.Uniform(static_cast<uint64_t>(Founders())));
-    bool made = false;
-    absl::Status last;
+    bool& made = init_made_;
+    absl::Status& last = forming_status_;
     TryInit(leader, made, last);
     if (plan_.forming_troubled) TroubleForming(made, last);
     if (!Await(kFormingMax, 50 * kMillisecond, [&] { return made; })) {
@@ -1211,6 +1211,9 @@ class Simulation {
   std::vector<std::function<void()>> undos_;
   bool healed_ = false;
   int calls_out_ = 0;
+  // Members, since a second attempt may look at them when the ring is made.
+  bool init_made_ = false;
+  absl::Status forming_status_;
   std::vector<Violation> violations_;
   std::vector<RunStory::NodeState> node_states_;
   RunStory story_;
