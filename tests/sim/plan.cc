@@ -254,6 +254,11 @@ void PlanTopology(Plan& plan) {
         static_cast<uint64_t>(plan.workload.value_bytes_max) *
         (20 + random.Uniform(400));
   }
+  // Each ring of the balanced placement is large: once in a while is enough.
+  if (plan.placement == PlacementStrategy::kBalanced && !random.Chance(0.15)) {
+    plan.placement = PlacementStrategy::kHashed;
+    plan.vnodes = 8;
+  }
   const NodePlan model = plan.nodes.front();
   for (int i = 0; i < topology.spares; ++i) {
     NodePlan node = model;

@@ -1052,7 +1052,8 @@ class Simulation {
   bool CanWrite(int space, const std::string& key) {
     const Keyspace& keyspace = SpaceInRing(space);
     const uint32_t w = ring_->EffectiveW(keyspace);
-    if (keyspace.quorum != QuorumMode::kStrict) {
+    // Stand-ins that take no hints for the gone are no help.
+    if (keyspace.quorum != QuorumMode::kStrict && plan_.RoomForHints()) {
       return LiveNodes().size() >= w;
     }
     return ReplicasOf(space, key).size() >=
