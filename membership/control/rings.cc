@@ -227,12 +227,17 @@ bool Control::Impl::MayVote() {
   // A disk that is older than its peers remember would vote twice; so first a
   // majority of the members, this one included, must have accepted its
   // handshake.
-  // Those who leave as dead can check nothing, and have no vote.
+  // Those who leave as dead can check nothing, and have no vote. Nor are those
+  // counted who still join: they may go for good, and with few members nobody
+  // could decide on that any more.
   size_t members = 0;
   size_t checked = 0;
   const TopologyOperation* const running = Running();
   for (const Member& member : ring_->spec().members) {
-    if (running != nullptr && running->TakesForDead(member.number)) continue;
+    if (running != nullptr && (running->TakesForDead(member.number) ||
+                               running->Joins(member.number))) {
+      continue;
+    }
     ++members;
     if (member.number == number_ || checked_by_.count(member.number) > 0) {
       ++checked;

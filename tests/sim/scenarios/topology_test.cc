@@ -181,6 +181,24 @@ TEST(ScenarioE, S32_ADeadJoinerBlocksNoWrites) {
   }
 }
 
+TEST(ScenarioE, S32_AClusterOfOneGoesOnWhenWhoJoinsItBurnsDown) {
+  ScenarioCluster cluster(1, {}, kNoBound, 1);
+  ASSERT_TRUE(cluster.Put(0, "k", "v").ok());
+  ASSERT_TRUE(cluster.Change(0, TopologyKind::kJoin, {1}).status.ok());
+  cluster.node(1).ExchangeDisk(std::nullopt, 2 * kSecond);
+  cluster.Restart(0);
+  cluster.Run(5 * kSecond);
+  EXPECT_THAT(cluster.Get(0, "k"), ElementsAre("v"));
+  if (cluster.ChangeRuns()) {
+    ASSERT_TRUE(cluster.Admin(0, AbortOperationCall{}).status.ok());
+  }
+  ASSERT_TRUE(cluster.AwaitCalm());
+  EXPECT_THAT(cluster.ring().spec().members, SizeIs(1));
+  ASSERT_TRUE(cluster.Change(0, TopologyKind::kJoin, {1}).status.ok());
+  ASSERT_TRUE(cluster.AwaitCalm());
+  EXPECT_TRUE(cluster.Alike("k"));
+}
+
 TEST(ScenarioF, S34_OverlappingChangesAreRefusedAndTheFirstGoesOn) {
   ScenarioCluster cluster(5, {}, kNoBound, 2);
   cluster.Kill(4);
