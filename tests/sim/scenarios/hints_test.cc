@@ -47,10 +47,10 @@ TEST(ScenarioC, S15_HintsStopAtTheirBoundAndWritesGoOn) {
 TEST(ScenarioC, S17_AReturningNodeWithASlowDiskIsNotDrowned) {
   ScenarioCluster cluster(5);
   cluster.Kill(4);
-  for (int k = 0; k < 200; ++k) {
+  for (int k = 0; k < 400; ++k) {
     ASSERT_TRUE(cluster.Put(k % 4, absl::StrCat("k", k), "v").ok());
   }
-  cluster.node(4).SetDiskSlowness(50);
+  cluster.node(4).SetDiskSlowness(400);
   cluster.Start(4);
   ASSERT_TRUE(cluster.Await(30 * kSecond, [&] {
     for (int i = 0; i < 5; ++i) {
