@@ -344,6 +344,9 @@ int Main(int argc, char** argv) {
     for (const PlantedBug& bug : kPlantedBugs) {
       if (flags.plant == bug.name) known = true;
     }
+    for (const PlantedBug& bug : kPlantedUnseen) {
+      if (flags.plant == bug.name) known = true;
+    }
     if (!known) {
       std::fprintf(stderr, "kvsim: no planted bug is called %s\n",
                    flags.plant.c_str());

@@ -50,29 +50,35 @@ inline constexpr PlantedBug kPlantedBugs[] = {
      "one acknowledgement in each range counts as the barrier"},
     {"switch-before-streamed",
      "reads go to new owners that have not received everything"},
+    {"departed-comes-back",
+     "a node that left the ring is neither refused nor told"},
+    {"hints-stay-with-old-owner",
+     "a hint for a node that loses the key goes to it and nobody else"},
+    {"cleanup-while-pending",
+     "a node deletes what it is about to hold, or still holds"},
+};
+
+// Those that no seed has shown yet: each needs a rare fault in one of the short
+// phases of a change of the ring. Unit tests of a build with planted bugs, or
+// of the pure functions, show them.
+inline constexpr PlantedBug kPlantedUnseen[] = {
     {"finish-before-barrier",
      "a topology change ends while quorums of its older epoch can be formed"},
     {"joiner-votes", "nodes that still join count as voters"},
-    {"departed-comes-back",
-     "a node that left the ring is neither refused nor told"},
+    {"left-over-not-wiped",
+     "a range that a node gains keeps what was left there from before"},
+    {"progress-kept-over-abort",
+     "a transfer goes on from where an aborted operation came to"},
+    {"too-few-copies-after-change",
+     "what was acknowledged by an older, smaller W is not merged into enough"},
+    {"acceptor-forgets", "a voter forgets at a restart what it promised"},
     {"one-set-is-enough",
      "a put is acknowledged by W of the replicas before a topology change "
      "alone"},
     {"strict-write-back-old-set-only",
      "a strict read looks at one of the two sets that writes go to"},
-    {"hints-stay-with-old-owner",
-     "a hint for a node that loses the key goes to it and nobody else"},
-    {"left-over-not-wiped",
-     "a range that a node gains keeps what was left there from before"},
-    {"progress-kept-over-abort",
-     "a transfer goes on from where an aborted operation came to"},
     {"stream-before-adoption",
      "ranges are streamed while writes may still go to the old set alone"},
-    {"cleanup-while-pending",
-     "a node deletes what it is about to hold, or still holds"},
-    {"too-few-copies-after-change",
-     "what was acknowledged by an older, smaller W is not merged into enough"},
-    {"acceptor-forgets", "a voter forgets at a restart what it promised"},
     {"joiner-hint-counts",
      "a hint that a joining node holds counts for the old owners"},
 };
