@@ -147,7 +147,11 @@ TEST(PlanTest, PlansAreWithinBounds) {
     const Plan plan = PlanOf(seed);
     const int nodes = static_cast<int>(plan.nodes.size());
     ASSERT_GE(nodes, 1);
-    ASSERT_LE(nodes, 7);
+    // Seven form the ring at most, and three stand by.
+    ASSERT_LE(nodes - plan.topology.spares, 7);
+    ASSERT_LE(plan.topology.spares, 3);
+    EXPECT_TRUE(plan.topology.changes() || plan.topology.spares == 0);
+    for (const WorldTime at : plan.topology.at) EXPECT_LT(at, plan.length);
     for (const Keyspace& keyspace : plan.keyspaces) {
       EXPECT_GE(keyspace.r, 1u);
       EXPECT_LE(keyspace.r, keyspace.n);
