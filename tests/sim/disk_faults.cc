@@ -89,8 +89,7 @@ void PlanDiskFaults(Plan& plan) {
     default:
       break;
   }
-  std::stable_sort(plan.faults.begin(), plan.faults.end(),
-                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  SortByTime(plan.faults);
 }
 
 }  // namespace ringkv::sim

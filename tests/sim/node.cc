@@ -334,7 +334,10 @@ void Node::Crash(bool power, WorldTime down) {
   frozen_ = false;
   thawing_.clear();
   if (world_.processes_changed) world_.processes_changed();
-  if (down == kForever) return;
+  if (down != kForever) StartAfter(down);
+}
+
+void Node::StartAfter(WorldTime down) {
   start_at_ = world_.scheduler.now() + down;
   world_.scheduler.At(start_at_, [this, expected = start_at_] {
     if (!up() && start_at_ == expected) Start();
@@ -345,10 +348,7 @@ void Node::ExchangeDisk(std::optional<Backup> backup, WorldTime down) {
   if (up()) {
     Crash(false, down);
   } else {
-    start_at_ = world_.scheduler.now() + down;
-    world_.scheduler.At(start_at_, [this, expected = start_at_] {
-      if (!up() && start_at_ == expected) Start();
-    });
+    StartAfter(down);
   }
   Say(Trace::Kind::kFault,
       backup.has_value() ? "gets an older disk" : "gets an empty disk");
@@ -739,9 +739,9 @@ void Node::Publish(std::shared_ptr<const Ring> ring) {
     disk_ = Disk::kOwn;
     if (world_.processes_changed) world_.processes_changed();
   }
-  const auto [known, is_new] =
-      world_.rings.emplace(ring->epoch(), EncodeRing(ring->spec()));
-  if (!is_new && known->second != EncodeRing(ring->spec())) {
+  const std::string encoded = EncodeRing(ring->spec());
+  const auto [known, is_new] = world_.rings.emplace(ring->epoch(), encoded);
+  if (!is_new && known->second != encoded) {
     world_.complain(absl::StrCat("n", index_, " adopts another ring of epoch ",
                                  ring->epoch(), " than its peers"));
   }

@@ -243,6 +243,7 @@ class Node {
   void Boot();
   bool CrashHere(CrashPoint point);
   void Crash(bool power, WorldTime down);
+  void StartAfter(WorldTime down);
   void DropCalls();
 
   void Post(int shard, ShardEvent event);

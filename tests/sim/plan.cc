@@ -206,8 +206,7 @@ std::vector<Fault> PlanFaults(Random& random, int nodes, WorldTime length) {
       faults.push_back(fault);
     }
   }
-  std::stable_sort(faults.begin(), faults.end(),
-                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  SortByTime(faults);
   return faults;
 }
 
@@ -229,8 +228,7 @@ void PlanTroubles(SeededRandom& random, Plan& plan) {
       plan.faults.push_back(fault);
     }
   }
-  std::stable_sort(plan.faults.begin(), plan.faults.end(),
-                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  SortByTime(plan.faults);
 }
 
 // Every third seed changes its ring. Its disks are lost by those who change it,
@@ -300,6 +298,11 @@ SeededRandom RandomFor(uint64_t seed, Purpose purpose, uint64_t index) {
   return SeededRandom(seed * 0x9e3779b97f4a7c15 +
                       static_cast<uint64_t>(purpose) * 0xd1342543de82ef95 +
                       index * 0x2545f4914f6cdd1d);
+}
+
+void SortByTime(std::vector<Fault>& faults) {
+  std::stable_sort(faults.begin(), faults.end(),
+                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
 }
 
 const char* NameOf(FaultKind kind) {
@@ -471,8 +474,7 @@ Plan BenchPlan(uint64_t seed, int operations) {
       plan.faults.push_back(fault);
     }
   }
-  std::stable_sort(plan.faults.begin(), plan.faults.end(),
-                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  SortByTime(plan.faults);
   NumberFaults(plan);
   return plan;
 }

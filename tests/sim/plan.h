@@ -190,6 +190,9 @@ struct Plan {
   std::string ToString() const;
 };
 
+// Those at the same time stay in their order.
+void SortByTime(std::vector<Fault>& faults);
+
 Plan PlanOf(uint64_t seed);
 // Five nodes with a bit of everything and the default workload, stretched to
 // `operations`, for measuring speed: a key is used as often as in a run of the

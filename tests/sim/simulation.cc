@@ -178,22 +178,20 @@ class Simulation {
     }
     const int leader =
         static_cast<int>(random_.Uniform(static_cast<uint64_t>(Founders())));
-    bool& made = init_made_;
-    absl::Status& last = forming_status_;
-    TryInit(leader, made, last);
-    if (plan_.forming_troubled) TroubleForming(made, last);
-    if (!Await(kFormingMax, 50 * kMillisecond, [&] { return made; })) {
+    TryInit(leader);
+    if (plan_.forming_troubled) TroubleForming();
+    if (!Await(kFormingMax, 50 * kMillisecond, [&] { return init_made_; })) {
       Complain("forming", absl::StrCat("no ring after ", kFormingMax / kSecond,
-                                       " s: ", last.ToString()));
+                                       " s: ", forming_status_.ToString()));
       return false;
     }
     for (size_t k = 1; k < plan_.keyspaces.size(); ++k) {
       bool created = false;
-      TryCreate(plan_.keyspaces[k], created, last);
+      TryCreate(plan_.keyspaces[k], created);
       if (!Await(kFormingMax, 50 * kMillisecond, [&] { return created; })) {
         Complain("forming",
                  absl::StrCat("no keyspace ", plan_.keyspaces[k].name, ": ",
-                              last.ToString()));
+                              forming_status_.ToString()));
         return false;
       }
     }
@@ -208,13 +206,13 @@ class Simulation {
     return true;
   }
 
-  void TroubleForming(bool& made, absl::Status& last) {
+  void TroubleForming() {
     SeededRandom random = RandomFor(plan_.seed, Purpose::kForming, 1);
     const auto any = [&] {
       return static_cast<int>(
           random.Uniform(static_cast<uint64_t>(Founders())));
     };
-    if (random.Chance(0.5)) TryInit(any(), made, last);
+    if (random.Chance(0.5)) TryInit(any());
     for (uint64_t i = 1 + random.Uniform(4); i > 0; --i) {
       scheduler_.At(
           kSecond + static_cast<WorldTime>(random.Uniform(1500)) * kMillisecond,
@@ -225,46 +223,43 @@ class Simulation {
     }
   }
 
-  void TryInit(int leader, bool& made, absl::Status& last) {
-    scheduler_.After(500 * kMillisecond, [this, leader, &made, &last] {
-      if (made) return;
+  void TryInit(int leader) {
+    scheduler_.After(500 * kMillisecond, [this, leader] {
+      if (init_made_) return;
       InitCall call;
       call.expected_nodes = static_cast<uint32_t>(Founders());
       call.placement = plan_.placement;
       call.vnodes = plan_.vnodes;
       ++calls_out_;
-      At(leader).Admin(call, 10 * kSecond,
-                       [this, leader, &made, &last](AdminAnswer answer) {
-                         --calls_out_;
-                         last = answer.status;
-                         if (answer.status.ok() ||
-                             (At(leader).control() != nullptr &&
-                              At(leader).control()->ring() != nullptr)) {
-                           made = true;
-                         } else {
-                           TryInit(leader, made, last);
-                         }
-                       });
+      At(leader).Admin(call, 10 * kSecond, [this, leader](AdminAnswer answer) {
+        --calls_out_;
+        forming_status_ = answer.status;
+        if (answer.status.ok() || (At(leader).control() != nullptr &&
+                                   At(leader).control()->ring() != nullptr)) {
+          init_made_ = true;
+        } else {
+          TryInit(leader);
+        }
+      });
     });
   }
 
-  void TryCreate(const Keyspace& keyspace, bool& created, absl::Status& last) {
+  void TryCreate(const Keyspace& keyspace, bool& created) {
     const int node =
         static_cast<int>(random_.Uniform(static_cast<uint64_t>(Founders())));
-    scheduler_.After(50 * kMillisecond, [this, node, &keyspace, &created,
-                                         &last] {
+    scheduler_.After(50 * kMillisecond, [this, node, &keyspace, &created] {
       ++calls_out_;
       At(node).Admin(
           CreateKeyspaceCall{keyspace}, 10 * kSecond,
-          [this, &keyspace, &created, &last](AdminAnswer answer) {
+          [this, &keyspace, &created](AdminAnswer answer) {
             --calls_out_;
-            last = answer.status;
+            forming_status_ = answer.status;
             // It may have been made by a call whose answer was lost.
             if (answer.status.ok() ||
                 world_.newest_ring->FindKeyspace(keyspace.name) != nullptr) {
               created = true;
             } else {
-              TryCreate(keyspace, created, last);
+              TryCreate(keyspace, created);
             }
           });
     });
