@@ -498,7 +498,8 @@ uint32_t PutCoordinator::AcksIn(const WriteSet& set) const {
   }
   if (need_.strict && !Planted("stand-in-at-strict")) return CountAcks(acks);
   for (const auto& [holder, targets] : hint_acks_) {
-    if (!set.new_owners && ring_->IsJoining(holder) &&
+    const bool pending = sets_.size() > 1 && set.new_owners;
+    if (!pending && ring_->IsJoining(holder) &&
         ring_->spec().operation->phase == TopologyPhase::kStart &&
         !Planted("joiner-hint-counts")) {
       RINGKV_MARK("hint-of-joiner-does-not-count");
