@@ -8,7 +8,6 @@
 #include "base/token.h"
 #include "membership/topology/segments.h"
 #include "server/coordinator/common.h"
-#include "server/coordinator/quorum.h"
 
 namespace ringkv {
 namespace {
@@ -28,15 +27,17 @@ bool WillHold(const Ring& ring, const WriteSets& sets, NodeNumber node) {
   return false;
 }
 
+bool IsSwitched(const Ring& ring) {
+  const auto& operation = ring.spec().operation;
+  return operation.has_value() && operation->phase == TopologyPhase::kSwitch;
+}
+
 // How many of `set` must hold what a hint brings in place of its target. W; but
 // once there is no way back, no more than are left without those whom the
 // operator vouches for as stopped: a node that leaves waits for its hints to
 // go.
 uint32_t NeededOf(const Ring& ring, const WriteSet& set) {
-  const auto& operation = ring.spec().operation;
-  if (!operation.has_value() || operation->phase != TopologyPhase::kSwitch) {
-    return set.w;
-  }
+  if (!IsSwitched(ring)) return set.w;
   uint32_t left = 0;
   for (NodeNumber node : set.nodes) {
     if (!IsTakenForDead(ring, node)) ++left;
@@ -289,6 +290,10 @@ void HintDelivery::Loaded(const ReadResult& found) {
         if (core_.IsAlive(node)) waiting_.insert(node);
       }
     }
+    // One that leaves cannot wait for holders that never come back.
+    if (IsSwitched(*core_.ring()) && core_.ring()->IsLeaving(core_.self())) {
+      HandToStandIn(*keyspace, sets);
+    }
   }
   if (needs_.empty() || !CanBeMet()) {
     RINGKV_MARK("hint-target-away-again");
@@ -304,8 +309,36 @@ void HintDelivery::Loaded(const ReadResult& found) {
     request.key = key_;
     request.object = record->object;
     request.purpose = WritePurpose::kHandoff;
+    if (node == stand_in_) request.hint_for = {target_};
     core_.Send(node, std::move(request));
   }
+}
+
+void HintDelivery::HandToStandIn(const Keyspace& keyspace,
+                                 const WriteSets& sets) {
+  const Ring& ring = *core_.ring();
+  const bool one_is_left =
+      std::all_of(sets.begin(), sets.end(), [&ring](const WriteSet& set) {
+        return !set.new_owners ||
+               std::any_of(set.nodes.begin(), set.nodes.end(),
+                           [&ring](NodeNumber node) {
+                             return !IsTakenForDead(ring, node);
+                           });
+      });
+  if (one_is_left) return;
+  // Another one each time: the nearest may have no room.
+  std::vector<NodeNumber> stand_ins;
+  for (NodeNumber node : ring.Fallbacks(keyspace, token_)) {
+    if (node != core_.self() && core_.IsAlive(node) && !ring.IsJoining(node) &&
+        !ring.IsLeaving(node) && !IsTakenForDead(ring, node)) {
+      stand_ins.push_back(node);
+    }
+  }
+  if (stand_ins.empty()) return;
+  RINGKV_MARK("hint-handed-to-another-stand-in");
+  stand_in_ = stand_ins[id() % stand_ins.size()];
+  waiting_ = {stand_in_};
+  needs_ = {{{stand_in_}, 1}};
 }
 
 void HintDelivery::OnReply(NodeNumber from, DataBody& body, Release release) {

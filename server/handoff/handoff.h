@@ -3,7 +3,8 @@
 // target is alive. A hint goes only when its target has it durably; one that is
 // past its age, or whose target holds the key no more or is about to lose it,
 // goes to all present holders, W of which must have it (in each set that writes
-// go to).
+// go to). A leaving node whose target was the last holder, and never comes
+// back, hands the hint to another stand-in.
 //
 // Each new ring makes one pass over the hints of targets that are away, for
 // those that have other holders now.
@@ -21,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "server/coordinator/quorum.h"
 #include "server/shard/core.h"
 
 namespace ringkv {
@@ -99,6 +101,8 @@ class HintDelivery final : public Operation {
 
  private:
   void Loaded(const ReadResult& found);
+  // Has another stand-in keep the hint, if no new owner is left to take it.
+  void HandToStandIn(const Keyspace& keyspace, const WriteSets& sets);
   void Remove();
   void Finish(bool kept);
 
@@ -124,6 +128,7 @@ class HintDelivery final : public Operation {
   std::set<NodeNumber> waiting_;
   std::set<NodeNumber> acked_;
   bool removing_ = false;
+  NodeNumber stand_in_ = kNoNode;  // HandToStandIn
 };
 
 // Starts deliveries for all targets of the shard that can take some.
