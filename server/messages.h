@@ -198,6 +198,7 @@ struct WriteRequest {
 
 struct WriteReply {
   uint64_t operation = 0;
+  bool hint = false;  // of a request with hint_for: one node may be sent both
   ReplyCode code = ReplyCode::kOk;
   std::string message;
   bool operator==(const WriteReply&) const = default;

@@ -459,6 +459,7 @@ absl::StatusOr<DataBody> BodyFromProto(pb::WriteRequest&& in) {
 void BodyToProto(WriteReply&& body, pb::DataMessage& out) {
   pb::WriteReply& to = *out.mutable_write_reply();
   to.set_operation(body.operation);
+  to.set_hint(body.hint);
   to.set_code(static_cast<pb::ReplyCode>(body.code));
   if (!body.message.empty()) to.set_message(Text(body.message));
 }
@@ -466,6 +467,7 @@ void BodyToProto(WriteReply&& body, pb::DataMessage& out) {
 absl::StatusOr<DataBody> BodyFromProto(pb::WriteReply&& in) {
   WriteReply body;
   body.operation = in.operation();
+  body.hint = in.hint();
   ASSIGN_OR_RETURN(body.code, CodeOf(in.code()));
   body.message = std::move(*in.mutable_message());
   if (body.message.size() > kErrorTextBytesMax) {

@@ -270,7 +270,6 @@ void PutCoordinator::Distribute() {
   hint_acks_.clear();
   fallbacks_known_ = false;
   next_fallback_ = 0;
-  own_hint_asked_ = false;
   std::vector<NodeNumber> order =
       ReplicasByPreference(core_, *ring_, *keyspace_, token_);
   for (const WriteSet& set : sets_) {
@@ -369,7 +368,6 @@ void PutCoordinator::AssignStandIns() {
   // No other node is left: a node that has the object anyway keeps the rest,
   // for delivery only.
   RINGKV_MARK("own-hint-kept");
-  own_hint_asked_ = true;
   if (orphans.size() - done > 1) RINGKV_MARK("hint-for-several-targets");
   ask(core_.self(), {orphans.begin() + done, orphans.end()});
 }
@@ -417,19 +415,15 @@ void PutCoordinator::OnReply(NodeNumber from, DataBody& body, Release release) {
 void PutCoordinator::OnWriteReply(NodeNumber from, const WriteReply& reply,
                                   Release release) {
   if (state_ != State::kDistributing) return;
-  // From a replica for itself, or from a stand-in for others. This node can be
-  // both; its own copy was acknowledged first then.
-  const auto it = replicas_.find(from);
-  const bool for_itself =
-      it != replicas_.end() && it->second.sent && !it->second.acked &&
-      !(from == core_.self() && own_hint_asked_ && it->second.failed);
   // A reply is handled once its sender's ring was adopted here, and this put
   // has begun anew with that: it refuses what was asked before.
   if (reply.code == ReplyCode::kStaleRing) {
     RINGKV_MARK("stale-ring-amid-put");
     return;
   }
-  if (for_itself) {
+  if (!reply.hint) {
+    const auto it = replicas_.find(from);
+    if (it == replicas_.end() || !it->second.sent || it->second.acked) return;
     Replica& replica = it->second;
     if (reply.code == ReplyCode::kOk) {
       replica.acked = true;

@@ -143,7 +143,6 @@ class PutCoordinator final : public Operation {
   std::vector<NodeNumber> fallbacks_;
   size_t next_fallback_ = 0;
   bool fallbacks_known_ = false;
-  bool own_hint_asked_ = false;
   std::map<NodeNumber, std::vector<NodeNumber>>
       hint_acks_;  // holder -> for whom
   Release release_ = Release::kWritten;

@@ -145,6 +145,7 @@ void HandleWrite(ShardCore& core, NodeNumber from, RingEpoch epoch,
                  WriteRequest request) {
   WriteReply reply;
   reply.operation = request.operation;
+  reply.hint = !request.hint_for.empty();
   const Keyspace* keyspace = core.ring()->FindKeyspace(request.keyspace);
   reply.code = CheckEpoch(core, keyspace, epoch);
   if (reply.code == ReplyCode::kOk && request.hint_for.empty() &&

@@ -158,7 +158,8 @@ class Drawer {
                             Bytes(1, 100),  Bytes(1, 500),
                             Nodes(),        Any(WritePurpose::kHandoff)};
       case 3:
-        return WriteReply{random_.Next(), Any(ReplyCode::kUnchecked), Name()};
+        return WriteReply{random_.Next(), random_.Chance(0.5),
+                          Any(ReplyCode::kUnchecked), Name()};
       case 4:
         return ForwardRequest{
             random_.Next(), random_.Next(), Call(), Span(),

@@ -63,7 +63,8 @@ DataBody RandomBody(Random& random, const std::string& valid,
           key,       RandomObject(random, valid),
           nodes,     static_cast<WritePurpose>(random.Uniform(3))};
     case 3:
-      return WriteReply{operation, code, RandomBytes(random, 20)};
+      return WriteReply{operation, random.Chance(0.5), code,
+                        RandomBytes(random, 20)};
     case 4: {
       ForwardRequest forward;
       forward.operation = operation;
