@@ -397,6 +397,7 @@ void Node::Thaw() {
 
 void Node::Heal() {
   SetDiskFull(false, false);
+  bad_memory_ = false;
   stalled_ = false;
   disk_factor_ = 1;
   turn_delay_ = world_.plan.turn_mean;
@@ -699,6 +700,7 @@ void Node::SendData(std::vector<OutgoingMessage>& messages, size_t count) {
     const size_t record = world_.trace.readable()
                               ? SayMessage(out.message, peer.index())
                               : Trace::kNotKept;
+    if (bad_memory_) Damage(out.message);
     std::string bytes = EncodeData(std::move(out.message));
     world_.trace.Mix(bytes);
     const size_t size = bytes.size();
@@ -710,6 +712,17 @@ void Node::SendData(std::vector<OutgoingMessage>& messages, size_t count) {
                               record, peer.world_.scheduler.now());
                           peer.OnData(from, id, bytes);
                         });
+  }
+}
+
+void Node::Damage(DataMessage& message) {
+  auto* chunk = std::get_if<StreamChunk>(&message.body);
+  if (chunk == nullptr || chunk->items.empty() || random_.Chance(0.5)) return;
+  StreamChunk::Item& item = chunk->items[random_.Uniform(chunk->items.size())];
+  if (item.object.empty()) {
+    ++item.digest;
+  } else {
+    item.object[random_.Uniform(item.object.size())] ^= 1;
   }
 }
 
@@ -757,7 +770,11 @@ void Node::Publish(std::shared_ptr<const Ring> ring) {
   }
   if (world_.newest_ring == nullptr ||
       world_.newest_ring->epoch() < ring->epoch()) {
-    world_.newest_ring = std::move(ring);
+    const std::shared_ptr<const Ring> before =
+        std::exchange(world_.newest_ring, std::move(ring));
+    if (before != nullptr && world_.ring_moved) {
+      world_.ring_moved(index_, *before);
+    }
   }
 }
 

@@ -50,6 +50,8 @@ struct World {
   std::function<void(int node, WorldTime synced)> power_lost;
   // The newest ring that any node has adopted.
   std::shared_ptr<const Ring> newest_ring;
+  // Node `node` is the first to have it; `before` was the newest.
+  std::function<void(int node, const Ring& before)> ring_moved;
   // Each epoch's ring as the first to adopt it has it.
   std::map<RingEpoch, std::string> rings;
   // On how many nodes at least, at any time, was what is acknowledged in each
@@ -124,6 +126,7 @@ class Node {
   void SetDiskStalled(bool stalled) { stalled_ = stalled; }
   void SetDiskSlowness(int64_t factor) { disk_factor_ = factor; }
   void SetTurnDelay(WorldTime delay) { turn_delay_ = delay; }
+  void SetBadMemory(bool bad) { bad_memory_ = bad; }
   // Below the reserve, which the process notices; `no_room`: the store takes no
   // value either.
   void SetDiskFull(bool full, bool no_room) {
@@ -265,6 +268,8 @@ class Node {
   // Its place in the trace.
   size_t SayMessage(const DataMessage& message, int to) const;
   void SendData(std::vector<OutgoingMessage>& messages, size_t count);
+  // What bad memory does to half of the chunks.
+  void Damage(DataMessage& message);
   void ConfirmEpoch();
   void ReportLoad();
   void IntervalSync();
@@ -295,6 +300,7 @@ class Node {
   bool stalled_ = false;
   bool full_ = false;
   bool no_room_ = false;
+  bool bad_memory_ = false;
   Disk disk_ = Disk::kOwn;
   bool refused_ = false;  // an older disk, by its peers
   bool departed_ = false;

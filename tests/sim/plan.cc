@@ -182,6 +182,11 @@ Fault PlanFault(Random& random, FaultKind kind, int nodes) {
     case FaultKind::kBitRot:
     case FaultKind::kLostDisk:
     case FaultKind::kOldDisk:
+    case FaultKind::kBadMemory:
+    case FaultKind::kAbort:
+    case FaultKind::kAbortAgain:
+    case FaultKind::kBurn:
+    case FaultKind::kAskAnother:
       break;
   }
   return fault;
@@ -285,6 +290,78 @@ void PlanTopology(Plan& plan) {
   }
 }
 
+// Faults that wait for the moment when they hurt most.
+void PlanAmbushes(Plan& plan) {
+  if (!plan.topology.changes()) return;
+  SeededRandom random = RandomFor(plan.seed, Purpose::kAmbush);
+  if (!random.Chance(0.7)) return;
+  const int nodes = static_cast<int>(plan.nodes.size());
+  const auto add = [&](FaultKind kind, Moment moment, int occurrence, Role role,
+                       WorldTime at, WorldTime duration = 0) -> Fault& {
+    Fault fault = PlanFault(random, kind, nodes);
+    fault.moment = moment;
+    fault.occurrence = occurrence;
+    fault.role = role;
+    fault.at = at;
+    fault.duration = duration;
+    plan.faults.push_back(fault);
+    return plan.faults.back();
+  };
+  const int operations = static_cast<int>(plan.topology.at.size());
+  for (int occurrence = 0; occurrence < operations; ++occurrence) {
+    const Moment moment =
+        Pick(random, {Moment::kStart, Moment::kStart, Moment::kStart,
+                      Moment::kSwitch, Moment::kSwitch, Moment::kEnd});
+    const WorldTime soon = Pick(
+        random, {WorldTime{0}, TimeBetween(random, 0, 20000) * kMicrosecond,
+                 TimeBetween(random, 0, 2000) * kMillisecond});
+    const WorldTime lasting = TimeBetween(random, 500, 15000) * kMillisecond;
+    switch (random.Uniform(9)) {
+      case 0:  // The cut that the phases are made for.
+      case 1:
+        add(FaultKind::kPartition, moment, occurrence, Role::kUnaware, soon,
+            lasting);
+        break;
+      case 2:  // Whoever decided is alone, and who voted forgets what it may.
+        add(FaultKind::kPartition, Moment::kStart, occurrence, Role::kFirst, 0,
+            lasting);
+        add(random.Chance(0.5) ? FaultKind::kPowerLoss : FaultKind::kKill,
+            Moment::kStart, occurrence, Role::kOthers, 0,
+            TimeBetween(random, 10, 300) * kMillisecond);
+        add(FaultKind::kAskAnother, Moment::kStart, occurrence, Role::kAsDrawn,
+            TimeBetween(random, 300, 4000) * kMillisecond);
+        break;
+      case 3:  // A joining node keeps what then is taken back.
+        add(FaultKind::kPartition, Moment::kStart, occurrence, Role::kGainer,
+            TimeBetween(random, 0, 1000) * kMillisecond, lasting);
+        add(FaultKind::kAbort, Moment::kStart, occurrence, Role::kAsDrawn,
+            TimeBetween(random, 1000, 6000) * kMillisecond);
+        break;
+      case 4:
+        add(FaultKind::kAbortAgain, Moment::kStart, occurrence, Role::kAsDrawn,
+            TimeBetween(random, 20, 3000) * kMillisecond);
+        break;
+      case 5:
+        add(FaultKind::kBurn, moment, occurrence,
+            random.Chance(0.5) ? Role::kGainer : Role::kAsDrawn, soon);
+        break;
+      case 6:  // Loops of one node that know of the phase at different times.
+        add(FaultKind::kSlowNode, moment, occurrence, Role::kOthers, 0,
+            TimeBetween(random, 1, 10) * kSecond)
+            .amount = TimeBetween(random, 20, 500) * kMillisecond;
+        break;
+      case 7:
+        add(FaultKind::kFreeze, moment, occurrence, Role::kUnaware, soon,
+            TimeBetween(random, 1, 60) * kSecond);
+        break;
+      case 8:
+        add(FaultKind::kBadMemory, Moment::kStart, occurrence, Role::kAsDrawn,
+            0, lasting);
+        break;
+    }
+  }
+}
+
 void NumberFaults(Plan& plan) {
   int number = 0;
   for (Fault& fault : plan.faults) fault.number = number++;
@@ -337,6 +414,16 @@ const char* NameOf(FaultKind kind) {
       return "lost-disk";
     case FaultKind::kOldDisk:
       return "old-disk";
+    case FaultKind::kBadMemory:
+      return "bad-memory";
+    case FaultKind::kAbort:
+      return "abort";
+    case FaultKind::kAbortAgain:
+      return "abort-and-again";
+    case FaultKind::kBurn:
+      return "burn";
+    case FaultKind::kAskAnother:
+      return "ask-another";
   }
   return "?";
 }
@@ -346,6 +433,14 @@ std::string Fault::ToString() const {
       "%3d: %8.3f s %-17s n%d mask=%x for %.3f s amount=%d point=%d", number,
       at / 1e9, NameOf(kind), node, mask, duration / 1e9, amount,
       static_cast<int>(point));
+  if (moment != Moment::kNone) {
+    constexpr const char* kMoments[] = {"", "start", "switch", "end"};
+    constexpr const char* kRoles[] = {"as drawn", "the unaware", "the first",
+                                      "the others", "who gains"};
+    absl::StrAppendFormat(&out, " since %s %d of an operation, hits %s",
+                          kMoments[static_cast<int>(moment)], occurrence,
+                          kRoles[static_cast<int>(role)]);
+  }
   if (hammer > 0) {
     absl::StrAppendFormat(&out, " after %.3f s of writes to one key",
                           hammer / 1e9);
@@ -435,6 +530,7 @@ Plan PlanOf(uint64_t seed) {
   }
   plan.operators = seed % 6 == 0;
   PlanTopology(plan);
+  PlanAmbushes(plan);
   NumberFaults(plan);
   return plan;
 }

@@ -35,6 +35,7 @@ enum class Purpose : uint64_t {
   kOperators = 20,
   kTopology = 21,
   kForming = 22,
+  kAmbush = 23,
 };
 SeededRandom RandomFor(uint64_t seed, Purpose purpose, uint64_t index = 0);
 
@@ -130,8 +131,14 @@ enum class FaultKind : uint8_t {
   kBitRot,      // a record at `node` is damaged; `amount` decides which
   kLostDisk,    // `node` comes back with an empty disk, as somebody else
   kOldDisk,     // `node` comes back with its disk of `amount` nanoseconds ago
+  kBadMemory,   // chunks of ranges that `node` streams are damaged
+  // What operators do at the worst moment:
+  kAbort,       // abort the operation that runs
+  kAbortAgain,  // and ask for the same once more at once
+  kBurn,        // `node` burns down
+  kAskAnother,  // ask `node` for another operation
 };
-inline constexpr int kFaultKinds = 15;
+inline constexpr int kFaultKinds = 20;
 const char* NameOf(FaultKind kind);
 
 // Where in a turn a process dies.
@@ -145,8 +152,24 @@ enum class CrashPoint : uint8_t {
 };
 inline constexpr int kCrashPoints = 6;
 
+// When a topology operation enters a phase, at the first node to know.
+enum class Moment : uint8_t { kNone, kStart, kSwitch, kEnd };
+
+// Whom a fault hits, where that is known only when it comes.
+enum class Role : uint8_t {
+  kAsDrawn,  // `node` and `mask`
+  // `mask` without the node that knows first: it loses what it does not know.
+  kUnaware,
+  kFirst,   // the node that knows first
+  kOthers,  // each of the others
+  kGainer,  // a node that joins; without one, as drawn
+};
+
 struct Fault {
-  WorldTime at = 0;  // since the workload began
+  WorldTime at = 0;  // since the workload began, or since `moment`
+  Moment moment = Moment::kNone;
+  int occurrence = 0;  // of the moment, from 0
+  Role role = Role::kAsDrawn;
   FaultKind kind = FaultKind::kKill;
   int node = 0;
   uint64_t mask = 0;

@@ -1,6 +1,7 @@
 #include "tests/sim/simulation.h"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -26,6 +27,9 @@ namespace {
 // Bounds of simulated time, once there are no faults.
 constexpr WorldTime kFormingMax = 120 * kSecond;
 constexpr WorldTime kRecoveryMax = 60 * kSecond;
+// What a slow disk began ends, a silence of then is noticed, and so is the room
+// that a full disk has again. Before that all may look well and not be.
+constexpr WorldTime kAftermath = 5 * kSecond;
 // What was begun of an operation goes on to its end, and dead members are taken
 // out one after the other.
 constexpr WorldTime kTopologyMax = 240 * kSecond;
@@ -289,6 +293,7 @@ class Simulation {
     const WorldTime begin = scheduler_.now();
     story_.work_began = begin;
     for (const Fault& fault : plan_.faults) {
+      if (fault.moment != Moment::kNone) continue;
       if (fault.kind == FaultKind::kOldDisk) {
         scheduler_.At(begin + fault.at - fault.amount, [this, &fault] {
           if (!At(fault.node).gone()) {
@@ -312,6 +317,9 @@ class Simulation {
       }
       topology_ = std::make_unique<Topology>(world_);
       topology_->Start();
+      world_.ring_moved = [this](int node, const Ring& before) {
+        OnRingMoved(node, before);
+      };
     }
     workload_->Start();
     Await(plan_.length, plan_.length, [] { return false; });
@@ -324,6 +332,74 @@ class Simulation {
         Complain("liveness", "clients wait for ever");
       }
     }
+  }
+
+  // Faults that wait for this moment find out now whom they hit.
+  void OnRingMoved(int first, const Ring& before) {
+    if (healed_) return;
+    const auto& was = before.spec().operation;
+    const auto& is = world_.newest_ring->spec().operation;
+    Moment moment = Moment::kNone;
+    if (is.has_value() && (!was.has_value() || was->id != is->id)) {
+      moment = Moment::kStart;
+    } else if (is.has_value() && is->phase != was->phase) {
+      moment = Moment::kSwitch;
+    } else if (was.has_value() && !is.has_value()) {
+      moment = Moment::kEnd;
+    }
+    if (moment == Moment::kNone) return;
+    const int occurrence = moments_[moment]++;
+    for (const Fault& planned : plan_.faults) {
+      if (planned.moment != moment || planned.occurrence != occurrence) {
+        continue;
+      }
+      for (const Fault& fault : Aimed(planned, first)) {
+        aimed_.push_back(fault);
+        scheduler_.After(fault.at, [this, &fault = aimed_.back()] {
+          if (!healed_) Inject(fault);
+        });
+      }
+    }
+  }
+
+  // `planned` for those whom it hits when `first` is the first to know.
+  std::vector<Fault> Aimed(const Fault& planned, int first) const {
+    Fault fault = planned;
+    const uint64_t all = (1ull << Nodes()) - 1;
+    std::vector<int> others;
+    for (int i = 0; i < Nodes(); ++i) {
+      if (i != first) others.push_back(i);
+    }
+    if (others.empty()) return {fault};
+    const auto pick = static_cast<size_t>(planned.node);
+    std::vector<Fault> faults;
+    switch (planned.role) {
+      case Role::kAsDrawn:
+        break;
+      case Role::kUnaware:
+        fault.node = others[pick % others.size()];
+        fault.mask &= ~(1ull << first) & all;
+        if (fault.mask == 0) fault.mask = 1ull << fault.node;
+        break;
+      case Role::kFirst:
+        fault.node = first;
+        fault.mask = 1ull << first;
+        break;
+      case Role::kOthers:
+        for (const int other : others) {
+          fault.node = other;
+          fault.mask = 1ull << other;
+          faults.push_back(fault);
+        }
+        return faults;
+      case Role::kGainer:
+        if (const int gainer = topology_->Gainer(pick); gainer >= 0) {
+          fault.node = gainer;
+          fault.mask = 1ull << gainer;
+        }
+        break;
+    }
+    return {fault};
   }
 
   void Inject(const Fault& fault) {
@@ -408,6 +484,16 @@ class Simulation {
             backup != backups_.end()) {
           node.ExchangeDisk(std::move(backup->second), fault.duration);
         }
+        break;
+      case FaultKind::kBadMemory:
+        node.SetBadMemory(true);
+        Undo(fault.duration, [&node] { node.SetBadMemory(false); });
+        break;
+      case FaultKind::kAbort:
+      case FaultKind::kAbortAgain:
+      case FaultKind::kBurn:
+      case FaultKind::kAskAnother:
+        if (topology_ != nullptr) topology_->Meddle(fault);
         break;
     }
     NoteConnectivity();
@@ -497,6 +583,7 @@ class Simulation {
       Await(last - scheduler_.now() + kMillisecond, kForever / 4,
             [] { return false; });
     }
+    Await(kAftermath, kSecond, [] { return false; });
   }
 
   // Every operation comes to its end, and the ring has no dead members.
@@ -1197,6 +1284,8 @@ class Simulation {
   std::vector<Loss> power_losses_;
   std::vector<Loss> disk_losses_;
   std::map<const Fault*, Node::Backup> backups_;
+  std::map<Moment, int> moments_;  // that have come
+  std::deque<Fault> aimed_;        // faults of these moments
   using KeyspaceAndKey = std::pair<std::string, std::string>;
   std::map<KeyspaceAndKey, std::vector<Loss>> key_losses_;
   std::map<KeyspaceAndKey, std::set<OperationId>> in_hints_;

@@ -66,6 +66,19 @@ Node* Topology::NodeOf(const Member& member) const {
   return world_.AtAddress(member.peer_address);
 }
 
+std::shared_ptr<const Ring> Topology::KnownRing() const {
+  std::shared_ptr<const Ring> newest;
+  for (const auto& node : world_.nodes) {
+    if (node->gone() || node->control() == nullptr) continue;
+    std::shared_ptr<const Ring> ring = node->control()->ring();
+    if (ring != nullptr &&
+        (newest == nullptr || newest->epoch() < ring->epoch())) {
+      newest = std::move(ring);
+    }
+  }
+  return newest;
+}
+
 std::vector<NodeNumber> Topology::LostMembers() const {
   std::vector<NodeNumber> lost;
   for (const Member& member : ring().spec().members) {
@@ -115,7 +128,10 @@ void Topology::Think() {
   const double drawn = random_.NextDouble();
   if (drawn < 0.3) return Join();
   if (drawn < 0.5) return Decommission();
-  if (drawn < 0.7) return Burn();
+  if (drawn < 0.7) {
+    if (!Burn(Any(random_, ring().spec().members))) Join();
+    return;
+  }
   if (drawn < 0.85) return Weigh();
   AlterKeyspace();
 }
@@ -191,13 +207,11 @@ bool Topology::CanSpare(NodeNumber node) const {
 
 // A machine burns down, and another one takes its rack and address. One at a
 // time: with two gone, writes that only they had are gone too.
-void Topology::Burn() {
-  const std::vector<Member>& members = ring().spec().members;
-  const Member& member = Any(random_, members);
-  if (!LostMembers().empty() || !CanSpare(member.number)) return Join();
+bool Topology::Burn(const Member& member) {
+  if (!LostMembers().empty() || !CanSpare(member.number)) return false;
   // Until it has been told of its ring it is nobody yet.
   Node* node = NodeOf(member);
-  if (node->gone()) return;
+  if (node->gone()) return true;
   world_.trace.Say(
       {.nanos = world_.scheduler.now(),
        .lane = kWorldLane,
@@ -209,6 +223,7 @@ void Topology::Burn() {
           ? static_cast<WorldTime>(random_.Uniform(10)) * kSecond
           : static_cast<WorldTime>(1 + random_.Uniform(2000)) * kMillisecond;
   node->ExchangeDisk(std::nullopt, down);
+  return true;
 }
 
 // Whoever has left gets an empty disk and stands by.
@@ -225,8 +240,11 @@ bool Topology::Mend() {
   const std::vector<NodeNumber> lost = LostMembers();
   if (lost.empty()) return false;
   const NodeNumber node = lost.front();
-  if (ring().spec().operation.has_value()) {
-    MendRunning(ring(), node);
+  // What only the dead had heard of comes to light when somebody proposes.
+  const std::shared_ptr<const Ring> known = KnownRing();
+  if (known == nullptr) return false;
+  if (known->spec().operation.has_value()) {
+    MendRunning(*known, node);
     return true;
   }
   StartOperationCall call;
@@ -260,6 +278,53 @@ void Topology::MendRunning(const Ring& ring, NodeNumber lost) {
   }
 }
 
+int Topology::Gainer(uint64_t pick) const {
+  std::vector<int> gainers;
+  for (const Member& member : ring().spec().members) {
+    if (ring().IsJoining(member.number)) {
+      gainers.push_back(NodeOf(member)->index());
+    }
+  }
+  return gainers.empty() ? -1 : gainers[pick % gainers.size()];
+}
+
+void Topology::Meddle(const Fault& fault) {
+  if (settling_) return;
+  Node& node = *world_.nodes[static_cast<size_t>(fault.node)];
+  switch (fault.kind) {
+    case FaultKind::kAbort:
+      return AskAbort();
+    case FaultKind::kAbortAgain:
+      if (!ring().spec().operation.has_value()) return;
+      AskAbort();
+      world_.scheduler.After(kSecond, [this] {
+        if (!settling_) AskAgain();
+      });
+      return;
+    case FaultKind::kBurn:
+      for (const Member& member : ring().spec().members) {
+        if (NodeOf(member) == &node) {
+          Burn(member);
+          return;
+        }
+      }
+      return;
+    case FaultKind::kAskAnother:
+      if (node.up() && !node.gone()) next_asked_ = &node;
+      Think();
+      next_asked_ = nullptr;
+      return;
+    default:
+      return;
+  }
+}
+
+void Topology::AskAgain() {
+  if (last_change_.has_value()) {
+    Ask(AdminCall(*last_change_), "do the same once more");
+  }
+}
+
 void Topology::AskAbort() { Ask(AbortOperationCall{}, "abort"); }
 
 void Topology::Ask(AdminCall call, std::string what) {
@@ -268,7 +333,9 @@ void Topology::Ask(AdminCall call, std::string what) {
     if (node->up() && !node->gone()) members.push_back(node.get());
   }
   if (members.empty()) return;
-  Node* const node = Any(random_, members);
+  Node* const node =
+      next_asked_ != nullptr ? next_asked_ : Any(random_, members);
+  if (!std::holds_alternative<AbortOperationCall>(call)) last_change_ = call;
   if (world_.trace.readable()) {
     if (const auto* start = std::get_if<StartOperationCall>(&call)) {
       for (const std::string& name : start->nodes) {

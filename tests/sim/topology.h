@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,10 @@ class Topology {
   // Operations come at their planned times; what breaks is mended until the end
   // of the run.
   void Start();
+  // kAbort, kAbortAgain, kBurn and kAskAnother of plan.h.
+  void Meddle(const Fault& fault);
+  // A member that the operation brings in, chosen by `pick`; -1 if none does.
+  int Gainer(uint64_t pick) const;
   // The faults are over: nothing new is begun.
   void Settle() { settling_ = true; }
   // No operation runs, nobody is asked, and no member has burnt down.
@@ -51,7 +56,8 @@ class Topology {
   void MendRunning(const Ring& ring, NodeNumber lost);
   void Revive();
   bool CanSpare(NodeNumber node) const;
-  void Burn();
+  // False if the ring cannot spare it.
+  bool Burn(const Member& member);
 
   void Join();
   void Decommission();
@@ -59,17 +65,23 @@ class Topology {
   void AlterKeyspace();
   void Ask(AdminCall call, std::string what);
   void AskAbort();
+  // The last change asked for, once more.
+  void AskAgain();
 
   Node* NodeOf(const Member& member) const;
   // Members whose disk no longer is what it was.
   std::vector<NodeNumber> LostMembers() const;
   std::vector<Node*> Standbys() const;
+  // The newest that a living member has; null if there is none.
+  std::shared_ptr<const Ring> KnownRing() const;
   const Ring& ring() const { return *world_.newest_ring; }
 
   World& world_;
   SeededRandom random_;
   bool settling_ = false;
   int asked_ = 0;  // calls without an answer
+  std::optional<AdminCall> last_change_;
+  Node* next_asked_ = nullptr;  // who is asked; null: any
   WorldTime mend_at_ = 0;
   std::vector<Calm> calm_;
 };
