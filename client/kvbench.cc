@@ -1,5 +1,6 @@
 // kvbench: measures a cluster with the YCSB core workloads.
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -7,6 +8,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "client/bench/history.h"
 #include "client/bench/options.h"
 #include "client/bench/report.h"
 #include "client/bench/runner.h"
@@ -66,7 +69,8 @@ absl::StatusOr<Client> Connect(const Options& options) {
 }
 
 absl::StatusOr<Cluster> MakeTargets(const Options& options,
-                                    const Records& records, bool scans) {
+                                    const Records& records, bool scans,
+                                    History* history) {
   Cluster cluster;
   std::vector<std::string> starts;
   for (int i = 0; i < options.clients; ++i) {
@@ -86,7 +90,7 @@ absl::StatusOr<Cluster> MakeTargets(const Options& options,
     }
     cluster.clients.push_back(client);
     cluster.targets.push_back(std::make_unique<CallTarget>(
-        client, SettingsOf(options), records, starts, seed));
+        client, SettingsOf(options), records, starts, seed, history));
   }
   return cluster;
 }
@@ -104,21 +108,43 @@ RunOptions ToRunOptions(const Options& options) {
   return run;
 }
 
-PhaseResult Load(const Options& options, const Cluster& cluster) {
+// Sources of the lanes of a phase, in front of a history if there is one.
+class Sources {
+ public:
+  Sources(uint64_t records, History* history)
+      : records_(records), history_(history) {}
+
+  void Add(std::unique_ptr<OperationSource> source) {
+    owned_.push_back(std::move(source));
+    if (history_ != nullptr) {
+      owned_.push_back(MakeHistorySource(*owned_.back(), records_, *history_));
+    }
+    list_.push_back(owned_.back().get());
+  }
+  const std::vector<OperationSource*>& list() const { return list_; }
+
+ private:
+  const uint64_t records_;
+  History* const history_;
+  std::vector<std::unique_ptr<OperationSource>> owned_;
+  std::vector<OperationSource*> list_;
+};
+
+PhaseResult Load(const Options& options, const Cluster& cluster,
+                 History* history) {
   RunOptions run = ToRunOptions(options);
   std::atomic<uint64_t> next{0};
-  std::vector<std::unique_ptr<OperationSource>> sources;
-  std::vector<OperationSource*> list;
+  Sources sources(options.keys, history);
   for (size_t i = 0; i < cluster.targets.size(); ++i) {
-    sources.push_back(MakeLoadSource(next, options.keys));
-    list.push_back(sources.back().get());
+    sources.Add(MakeLoadSource(next, options.keys));
   }
   // Loading is not measured for latency: as fast as it goes, in a closed loop.
   if (options.rate.has_value()) run.in_flight = kInFlightClosed;
-  return RunPhase(cluster.list(), list, run);
+  return RunPhase(cluster.list(), sources.list(), run);
 }
 
-PhaseResult Run(const Options& options, const Cluster& cluster) {
+PhaseResult Run(const Options& options, const Cluster& cluster,
+                History* history) {
   RunOptions run = ToRunOptions(options);
   run.rate = options.rate;
   run.arrivals = options.arrivals;
@@ -127,14 +153,48 @@ PhaseResult Run(const Options& options, const Cluster& cluster) {
   run.warmup = options.warmup;
   run.expected_interval = options.expected_interval;
   InsertCounter inserts(options.keys);
-  std::vector<std::unique_ptr<OperationSource>> sources;
-  std::vector<OperationSource*> list;
+  Sources sources(options.keys, history);
   for (size_t i = 0; i < cluster.targets.size(); ++i) {
-    sources.push_back(
-        MakeRunSource(options.workload, inserts, options.seed + i));
-    list.push_back(sources.back().get());
+    sources.Add(MakeRunSource(options.workload, inserts, options.seed + i));
   }
-  return RunPhase(cluster.list(), list, run);
+  return RunPhase(cluster.list(), sources.list(), run);
+}
+
+// Reads what must be there, each record once.
+PhaseResult ReadAgain(const Options& options, const Cluster& cluster,
+                      const History& history) {
+  RunOptions run = ToRunOptions(options);
+  run.in_flight = std::min(run.in_flight, kInFlightClosed);
+  // What ended the run does not end this.
+  if (interrupted) run.stop = nullptr;
+  std::vector<uint64_t> records;
+  if (options.verify == Verify::kAll) {
+    records.resize(history.records());
+    std::iota(records.begin(), records.end(), 0);
+  } else {
+    records = history.Written();
+  }
+  std::atomic<uint64_t> next{0};
+  Sources sources(options.keys, nullptr);
+  for (size_t i = 0; i < cluster.targets.size(); ++i) {
+    sources.Add(MakeReadSource(next, records));
+  }
+  return RunPhase(cluster.list(), sources.list(), run);
+}
+
+// Null if none is wanted. A load begins it anew.
+absl::StatusOr<std::unique_ptr<History>> OpenHistory(const Options& options) {
+  if (options.history.empty()) return nullptr;
+  if (options.load) return std::make_unique<History>();
+  ASSIGN_OR_RETURN(std::unique_ptr<History> history,
+                   History::Load(options.history));
+  if (history->records() < options.keys) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--keys ", options.keys, " is more than the ",
+                     history->records(), " records of the history ",
+                     options.history, "; load them with --history"));
+  }
+  return history;
 }
 
 nlohmann::ordered_json SettingsJson(const Options& options) {
@@ -160,6 +220,7 @@ nlohmann::ordered_json SettingsJson(const Options& options) {
         options.arrivals == ArrivalKind::kConstant ? "constant" : "poisson";
   }
   json["seed"] = options.seed;
+  if (!options.history.empty()) json["history"] = options.history;
   return json;
 }
 
@@ -196,14 +257,14 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
 }
 
 // True if it is to be taken for a success.
-absl::StatusOr<bool> Measure(const Options& options) {
+absl::StatusOr<bool> Measure(const Options& options, History* history) {
   const Records records(options.value_size, options.seed);
   nlohmann::ordered_json json = SettingsJson(options);
   Counts counts;
   if (options.load) {
     ASSIGN_OR_RETURN(const Cluster cluster,
-                     MakeTargets(options, records, /*scans=*/false));
-    const PhaseResult result = Load(options, cluster);
+                     MakeTargets(options, records, /*scans=*/false, history));
+    const PhaseResult result = Load(options, cluster, history);
     counts.Add(result.Total().counts);
     json["load"] = PhaseJson(result, false);
     PrintPhase(options, "load", result, false);
@@ -217,21 +278,39 @@ absl::StatusOr<bool> Measure(const Options& options) {
   if (options.run && !interrupted) {
     const bool scans = options.workload.share(OperationKind::kScan) > 0;
     ASSIGN_OR_RETURN(const Cluster cluster,
-                     MakeTargets(options, records, scans));
+                     MakeTargets(options, records, scans, history));
     const bool open_loop = options.rate.has_value();
-    const PhaseResult result = Run(options, cluster);
+    const PhaseResult result = Run(options, cluster, history);
     counts.Add(result.Total().counts);
     json["run"] = PhaseJson(result, open_loop);
     if (!cluster.clients.empty()) json["client"] = ClientJson(cluster);
     PrintPhase(options, absl::StrCat("run ", options.workload.name).c_str(),
                result, open_loop);
   }
+  if (options.verify != Verify::kNone) {
+    ASSIGN_OR_RETURN(const Cluster cluster,
+                     MakeTargets(options, records, /*scans=*/false, history));
+    const PhaseResult result = ReadAgain(options, cluster, *history);
+    counts.Add(result.Total().counts);
+    json["verify"] = PhaseJson(result, false);
+    PrintPhase(options, "verify", result, false);
+  }
   const std::string text = json.dump(2) + "\n";
   if (options.json_output) std::cout << text << std::flush;
   if (!options.json_file.empty()) {
     RETURN_IF_ERROR(WriteFile(options.json_file, text));
   }
-  return counts.errors() == 0 || (options.allow_errors && counts.wrong == 0);
+  return counts.errors() == 0 ||
+         (options.allow_errors && counts.wrong == 0 && counts.stale == 0);
+}
+
+absl::StatusOr<bool> MeasureWithHistory(const Options& options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<History> history,
+                   OpenHistory(options));
+  absl::StatusOr<bool> success = Measure(options, history.get());
+  // Also of a run that failed: what it wrote may be there.
+  if (history != nullptr) RETURN_IF_ERROR(history->Save(options.history));
+  return success;
 }
 
 int Main(int argc, char** argv) {
@@ -246,7 +325,7 @@ int Main(int argc, char** argv) {
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  const absl::StatusOr<bool> success = Measure(*parsed.options);
+  const absl::StatusOr<bool> success = MeasureWithHistory(*parsed.options);
   if (!success.ok()) {
     std::cerr << "kvbench: " << success.status().message() << "\n";
     return kExitFailed;

@@ -1,6 +1,7 @@
 #include "client/kvbench_calls.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -67,11 +68,13 @@ absl::StatusOr<std::vector<std::string>> FindScanStarts(
 
 CallTarget::CallTarget(Client client, CallSettings settings,
                        const Records& records,
-                       std::vector<std::string> scan_starts, uint64_t seed)
+                       std::vector<std::string> scan_starts, uint64_t seed,
+                       History* history)
     : client_(std::move(client)),
       settings_(std::move(settings)),
       records_(records),
       scan_starts_(std::move(scan_starts)),
+      history_(history),
       random_(seed) {}
 
 GetOptions CallTarget::ToGet() const {
@@ -92,19 +95,48 @@ PutOptions CallTarget::ToPut() const {
   return options;
 }
 
-std::string CallTarget::NewValue(uint64_t record) {
+CallTarget::Fresh CallTarget::NewValue(uint64_t record, bool late) {
+  Fresh fresh;
+  if (history_ != nullptr) {
+    fresh.version = history_->NextVersion(record);
+    if (late) history_->MayComeLate(record, fresh.version);
+  }
   const MutexLock lock(mutex_);
-  return records_.NewValue(record, random_);
+  fresh.value = history_ == nullptr
+                    ? records_.NewValue(record, random_)
+                    : records_.NewValue(record, fresh.version, random_);
+  return fresh;
+}
+
+void CallTarget::Acknowledged(uint64_t record, const Fresh& fresh) {
+  if (history_ != nullptr) history_->Acknowledge(record, fresh.version);
+}
+
+Outcome CallTarget::Judge(uint64_t record, uint64_t floor,
+                          const GetResult& got) {
+  const Outcome outcome = JudgeRead(record, got);
+  if (history_ == nullptr || outcome.verdict != Verdict::kDone) return outcome;
+  std::vector<uint64_t> versions;
+  for (const SiblingValue& sibling : got.siblings) {
+    // Another size than ours: certainly none that we wrote.
+    versions.push_back(Records::VersionOf(sibling.value)
+                           .value_or(std::numeric_limits<uint64_t>::max()));
+  }
+  const absl::Status status = history_->Judge(record, floor, versions);
+  if (status.ok()) return outcome;
+  return Failed(absl::IsOutOfRange(status) ? Verdict::kWrong : Verdict::kStale,
+                status);
 }
 
 void CallTarget::Start(const Operation& operation, Completion* completion) {
   const uint64_t record = operation.record;
+  const uint64_t floor = history_ == nullptr ? 0 : history_->Floor(record);
   switch (operation.kind) {
     case OperationKind::kRead:
       client_.GetAsync(
           Records::KeyOf(record), ToGet(),
-          [record, completion](absl::StatusOr<GetResult> got) {
-            completion->Done(got.ok() ? JudgeRead(record, *got)
+          [this, record, floor, completion](absl::StatusOr<GetResult> got) {
+            completion->Done(got.ok() ? Judge(record, floor, *got)
                                       : Failed(Verdict::kFailed, got.status()));
           });
       return;
@@ -115,9 +147,9 @@ void CallTarget::Start(const Operation& operation, Completion* completion) {
     case OperationKind::kReadModifyWrite:
       client_.GetAsync(
           Records::KeyOf(record), ToGet(),
-          [this, record, completion](absl::StatusOr<GetResult> got) {
+          [this, record, floor, completion](absl::StatusOr<GetResult> got) {
             const Outcome read = got.ok()
-                                     ? JudgeRead(record, *got)
+                                     ? Judge(record, floor, *got)
                                      : Failed(Verdict::kFailed, got.status());
             if (read.verdict != Verdict::kDone) {
               completion->Done(read);
@@ -135,11 +167,15 @@ void CallTarget::Start(const Operation& operation, Completion* completion) {
 void CallTarget::Put(uint64_t record, std::optional<std::string> context,
                      Completion* completion) {
   PutOptions options = ToPut();
+  // The client may repeat a put with a context anywhere, so that it is stored
+  // twice, and the second time late.
+  const Fresh fresh = NewValue(record, /*late=*/context.has_value());
   options.context = std::move(context);
   client_.PutAsync(
-      Records::KeyOf(record), NewValue(record), std::move(options),
-      [this, record, completion](absl::StatusOr<WriteResult> written) {
+      Records::KeyOf(record), fresh.value, std::move(options),
+      [this, record, fresh, completion](absl::StatusOr<WriteResult> written) {
         if (written.ok()) {
+          Acknowledged(record, fresh);
           completion->Done({});
           return;
         }
@@ -147,17 +183,24 @@ void CallTarget::Put(uint64_t record, std::optional<std::string> context,
           completion->Done(Failed(Verdict::kFailed, written.status()));
           return;
         }
-        client_.ResolveAsync(
-            Records::KeyOf(record), NewValue(record), ToPut(),
-            [completion](absl::StatusOr<WriteResult> resolved) {
-              Outcome outcome;
-              if (resolved.ok()) {
-                outcome.resolved = true;
-              } else {
-                outcome = Failed(Verdict::kUnknown, resolved.status());
-              }
-              completion->Done(outcome);
-            });
+        if (history_ != nullptr) history_->MayComeLate(record, fresh.version);
+        Resolve(record, completion);
+      });
+}
+
+void CallTarget::Resolve(uint64_t record, Completion* completion) {
+  const Fresh fresh = NewValue(record, /*late=*/true);
+  client_.ResolveAsync(
+      Records::KeyOf(record), fresh.value, ToPut(),
+      [this, record, fresh, completion](absl::StatusOr<WriteResult> resolved) {
+        Outcome outcome;
+        if (resolved.ok()) {
+          Acknowledged(record, fresh);
+          outcome.resolved = true;
+        } else {
+          outcome = Failed(Verdict::kUnknown, resolved.status());
+        }
+        completion->Done(outcome);
       });
 }
 

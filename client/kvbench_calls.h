@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/random.h"
+#include "client/bench/history.h"
 #include "client/bench/target.h"
 #include "client/bench/workload.h"
 #include "client/client.h"
@@ -37,18 +38,31 @@ absl::StatusOr<std::vector<std::string>> FindScanStarts(
 class CallTarget final : public Target {
  public:
   // `records` outlives the target. `scan_starts` as FindScanStarts() makes
-  // them; may be empty if there are no scans.
+  // them; may be empty if there are no scans. With a `history`, which outlives
+  // the target, reads are judged by it; the source of writes is one of
+  // MakeHistorySource().
   CallTarget(Client client, CallSettings settings, const Records& records,
-             std::vector<std::string> scan_starts, uint64_t seed);
+             std::vector<std::string> scan_starts, uint64_t seed,
+             History* history = nullptr);
 
   void Start(const Operation& operation, Completion* completion) override;
   void Flush() override {}
 
  private:
+  // A value to write.
+  struct Fresh {
+    std::string value;
+    uint64_t version = 0;  // with a history
+  };
+
+  Outcome Judge(uint64_t record, uint64_t floor, const GetResult& got);
   void Put(uint64_t record, std::optional<std::string> context,
            Completion* completion);
   void Scan(const Operation& operation, Completion* completion);
-  std::string NewValue(uint64_t record);
+  void Resolve(uint64_t record, Completion* completion);
+  // `late`: however the write ends, its value may appear at a later time.
+  Fresh NewValue(uint64_t record, bool late);
+  void Acknowledged(uint64_t record, const Fresh& fresh);
   GetOptions ToGet() const;
   PutOptions ToPut() const;
 
@@ -56,6 +70,7 @@ class CallTarget final : public Target {
   const CallSettings settings_;
   const Records& records_;
   const std::vector<std::string> scan_starts_;
+  History* const history_;
   Mutex mutex_;
   SeededRandom random_ ABSL_GUARDED_BY(mutex_);
 };

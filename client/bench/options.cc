@@ -26,7 +26,8 @@ Loads --keys records, then runs the workload for --seconds or --operations.
 Latencies of an open loop (--rate) are counted from the time at which an
 operation was meant to start. Exits with 1 if an operation failed, its outcome
 stayed unknown, or a read found nothing of a stored record, unless
---allow-errors; and always if a read found another record's value.)";
+--allow-errors; and always if a read found another record's value or, with
+--history, was stale.)";
 
 constexpr char kFooter[] = R"(Workloads:
   a    50 % reads, 50 % updates, zipfian
@@ -55,6 +56,7 @@ struct Flags {
   std::string deadline = "10s";
   std::string expected_interval;
   std::string quorum = "default";
+  std::string verify = "written";
   std::string output = "text";
   bool quiet = false;
 };
@@ -73,6 +75,31 @@ absl::StatusOr<absl::Duration> ParseSpan(absl::string_view flag,
                                      "24h"));
   }
   return span;
+}
+
+// What a run with a history needs.
+absl::Status CheckHistory(const Options& options) {
+  if (options.quorum != Strictness::kStrict) {
+    return Refuse("--history", "other reads may be stale; add --quorum strict");
+  }
+  if (options.api != Api::kUnary) {
+    return Refuse("--history",
+                  "a pipeline resolves no unknown writes; use "
+                  "--api unary");
+  }
+  if (options.value_size < Records::kVersionedBytesMin) {
+    return Refuse("--history",
+                  absl::StrCat("--value-size ", options.value_size,
+                               " has no room for a version; at least ",
+                               Records::kVersionedBytesMin, " bytes"));
+  }
+  // One write to a record at a time.
+  if (options.keys <= options.in_flight) {
+    return Refuse("--history",
+                  absl::StrCat("--keys ", options.keys, " is not more than ",
+                               "--in-flight ", options.in_flight));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Complete(const CLI::App& app, const Flags& flags,
@@ -138,6 +165,14 @@ absl::Status Complete(const CLI::App& app, const Flags& flags,
   options.quorum = flags.quorum == "strict"   ? Strictness::kStrict
                    : flags.quorum == "sloppy" ? Strictness::kSloppy
                                               : Strictness::kDefault;
+  if (!options.history.empty()) {
+    RETURN_IF_ERROR(CheckHistory(options));
+    options.verify = flags.verify == "all"    ? Verify::kAll
+                     : flags.verify == "none" ? Verify::kNone
+                                              : Verify::kWritten;
+  } else if (given("--verify")) {
+    return Refuse("--verify", "needs --history");
+  }
   options.json_output = flags.output == "json";
   options.progress = !flags.quiet;
   return absl::OkStatus();
@@ -248,6 +283,19 @@ void Declare(CLI::App& app, Flags& flags, Options& options) {
   app.add_option("--deadline", flags.deadline, "Of one operation")
       ->capture_default_str()
       ->group(how);
+
+  const std::string check = "What to check";
+  app.add_option("--history", options.history,
+                 "Check each read against what was acknowledged or read before "
+                 "it began, kept in this file from run to run; a load begins "
+                 "it anew. Records are written by one write at a time")
+      ->group(check);
+  app.add_option("--verify", flags.verify,
+                 "Records to read at the end, to see that nothing is lost: "
+                 "written (by this run), all or none")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"written", "all", "none"}))
+      ->group(check);
 
   const std::string result = "What to print";
   app.add_option("-o,--output", flags.output, "text or json")

@@ -14,6 +14,8 @@
 namespace ringkv::bench {
 
 enum class Api : uint8_t { kUnary, kPipeline };
+// Which records are read after a run, to see that nothing is lost.
+enum class Verify : uint8_t { kNone, kWritten, kAll };
 enum class Strictness : uint8_t { kDefault, kSloppy, kStrict };
 
 inline constexpr uint64_t kInFlightClosed = 64;
@@ -43,6 +45,8 @@ struct Options {
   Strictness quorum = Strictness::kDefault;
   absl::Duration deadline = absl::Seconds(10);
   uint64_t seed = 1;
+  std::string history;  // file; empty: reads are not checked against one
+  Verify verify = Verify::kNone;
   bool allow_errors = false;
   bool progress = true;
   bool json_output = false;  // on standard output

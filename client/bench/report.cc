@@ -32,6 +32,7 @@ void AddCounts(const Counts& counts, nlohmann::ordered_json& json) {
   json["resolved"] = counts.resolved;
   json["missing"] = counts.missing;
   json["wrong"] = counts.wrong;
+  json["stale"] = counts.stale;
   json["siblings"] = counts.siblings;
   if (counts.scanned_entries > 0) {
     json["scanned_entries"] = counts.scanned_entries;
@@ -136,8 +137,8 @@ std::string ProgressLine(const Progress& progress) {
       ShortTime(static_cast<double>(progress.latency.ValueAt(0.5))),
       ShortTime(static_cast<double>(progress.latency.ValueAt(0.99))),
       ShortTime(static_cast<double>(progress.latency.max())),
-      counts.failed + counts.missing + counts.wrong, counts.unknown,
-      progress.warmup ? "   (warm-up)" : "");
+      counts.failed + counts.missing + counts.wrong + counts.stale,
+      counts.unknown, progress.warmup ? "   (warm-up)" : "");
 }
 
 std::string PhaseTable(const PhaseResult& result, bool open_loop) {
@@ -161,6 +162,9 @@ std::string PhaseTable(const PhaseResult& result, bool open_loop) {
       "%d (%d more were resolved), missing %d, wrong %d\n",
       seconds, CpuMicros(result, counts.ended()), counts.failed, counts.unknown,
       counts.resolved, counts.missing, counts.wrong);
+  if (counts.stale > 0) {
+    absl::StrAppend(&out, WithCommas(counts.stale), " reads were stale\n");
+  }
   if (counts.siblings > 0) {
     absl::StrAppend(&out, WithCommas(counts.siblings),
                     " reads found several values\n");

@@ -384,6 +384,9 @@ void Counts::Add(const Outcome& outcome) {
     case Verdict::kWrong:
       ++wrong;
       break;
+    case Verdict::kStale:
+      ++stale;
+      break;
   }
   resolved += outcome.resolved ? 1 : 0;
   siblings += outcome.siblings ? 1 : 0;
@@ -396,6 +399,7 @@ void Counts::Add(const Counts& other) {
   unknown += other.unknown;
   missing += other.missing;
   wrong += other.wrong;
+  stale += other.stale;
   resolved += other.resolved;
   siblings += other.siblings;
   scanned_entries += other.scanned_entries;

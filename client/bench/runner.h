@@ -27,6 +27,7 @@ struct Counts {
   uint64_t unknown = 0;
   uint64_t missing = 0;
   uint64_t wrong = 0;
+  uint64_t stale = 0;
   // Part of `done`: writes whose outcome was unknown until they were resolved.
   uint64_t resolved = 0;
   // Reads that found several values.
@@ -34,8 +35,8 @@ struct Counts {
   uint64_t scanned_entries = 0;
 
   // Operations that ended, however.
-  uint64_t ended() const { return done + failed + unknown + missing + wrong; }
-  uint64_t errors() const { return failed + unknown + missing + wrong; }
+  uint64_t ended() const { return done + errors(); }
+  uint64_t errors() const { return failed + unknown + missing + wrong + stale; }
   void Add(const Outcome& outcome);
   void Add(const Counts& other);
 };

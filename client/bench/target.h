@@ -20,6 +20,8 @@ enum class Verdict : uint8_t {
   kMissing,
   // A read that found a value of another record.
   kWrong,
+  // A strict read that did not show what it had to; see History.
+  kStale,
 };
 
 struct Outcome {

@@ -26,6 +26,7 @@ constexpr size_t kPoolBytes = 1 << 20;
 // Other than the token of the key, and than the hash that names it.
 constexpr uint64_t kMarkSeed = 1;
 constexpr size_t kMarkBytes = 8;
+static_assert(Records::kVersionedBytesMin == kMarkBytes + sizeof(uint64_t));
 
 uint64_t HashOf(uint64_t record, uint64_t seed) {
   return Hash64(
@@ -50,6 +51,25 @@ class LoadSource final : public OperationSource {
  private:
   std::atomic<uint64_t>& next_;
   const uint64_t records_;
+};
+
+class ReadSource final : public OperationSource {
+ public:
+  ReadSource(std::atomic<uint64_t>& next, const std::vector<uint64_t>& records)
+      : next_(next), records_(records) {}
+
+  bool Next(Operation& operation) override {
+    const uint64_t index = next_.fetch_add(1, std::memory_order_relaxed);
+    if (index >= records_.size()) return false;
+    operation = {OperationKind::kRead, records_[index], 0};
+    return true;
+  }
+
+  void Finished(const Operation&, bool) override {}
+
+ private:
+  std::atomic<uint64_t>& next_;
+  const std::vector<uint64_t>& records_;
 };
 
 class RunSource final : public OperationSource {
@@ -213,6 +233,23 @@ std::string Records::NewValue(uint64_t record, Random& random) const {
   return value;
 }
 
+std::string Records::NewValue(uint64_t record, uint64_t version,
+                              Random& random) const {
+  RINGKV_CHECK(value_size_ >= kVersionedBytesMin);
+  std::string value = NewValue(record, random);
+  std::copy_n(reinterpret_cast<const char*>(&version), sizeof version,
+              value.data() + kMarkBytes);
+  return value;
+}
+
+std::optional<uint64_t> Records::VersionOf(absl::string_view value) {
+  if (value.size() < kVersionedBytesMin) return std::nullopt;
+  uint64_t version = 0;
+  std::copy_n(value.data() + kMarkBytes, sizeof version,
+              reinterpret_cast<char*>(&version));
+  return version;
+}
+
 bool Records::Matches(uint64_t record, absl::string_view value) {
   const uint64_t mark = HashOf(record, kMarkSeed);
   const size_t size = std::min(kMarkBytes, value.size());
@@ -249,6 +286,11 @@ void InsertCounter::Acknowledge(uint64_t record) {
 std::unique_ptr<OperationSource> MakeLoadSource(std::atomic<uint64_t>& next,
                                                 uint64_t records) {
   return std::make_unique<LoadSource>(next, records);
+}
+
+std::unique_ptr<OperationSource> MakeReadSource(
+    std::atomic<uint64_t>& next, const std::vector<uint64_t>& records) {
+  return std::make_unique<ReadSource>(next, records);
 }
 
 std::unique_ptr<OperationSource> MakeRunSource(const Workload& workload,

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,12 @@ class Records {
   // other ones each time: nothing in them compresses.
   std::string NewValue(uint64_t record, Random& random) const;
 
+  // The same with a number in it, which VersionOf() finds. Requires values of
+  // at least kVersionedBytesMin.
+  std::string NewValue(uint64_t record, uint64_t version, Random& random) const;
+  static constexpr size_t kVersionedBytesMin = 16;
+  static std::optional<uint64_t> VersionOf(absl::string_view value);
+
   // True if `value` can be one of the record's values, of any size.
   static bool Matches(uint64_t record, absl::string_view value);
 
@@ -128,6 +135,11 @@ class OperationSource {
 // which starts at 0 and outlives them.
 std::unique_ptr<OperationSource> MakeLoadSource(std::atomic<uint64_t>& next,
                                                 uint64_t records);
+
+// Reads each of `records` once, over all sources with one `next`, as above. The
+// arguments outlive it.
+std::unique_ptr<OperationSource> MakeReadSource(
+    std::atomic<uint64_t>& next, const std::vector<uint64_t>& records);
 
 // Draws from the workload for ever. `inserts` outlives the source and has at
 // least one stored record.

@@ -63,6 +63,16 @@ TEST(OptionsTest, TimesHaveUnits) {
   EXPECT_EQ(options.expected_interval, absl::Microseconds(250));
 }
 
+TEST(OptionsTest, AHistoryVerifiesWhatWasWritten) {
+  EXPECT_EQ(Good({}).verify, Verify::kNone);
+  const Options options = Good({"--history", "file", "--quorum", "strict"});
+  EXPECT_EQ(options.history, "file");
+  EXPECT_EQ(options.verify, Verify::kWritten);
+  EXPECT_EQ(Good({"--history", "file", "--quorum", "strict", "--verify", "all"})
+                .verify,
+            Verify::kAll);
+}
+
 TEST(OptionsTest, BadFlagsExitWithTwoAndSayWhy) {
   const std::vector<std::pair<std::vector<const char*>, const char*>> bad = {
       {{"--kees", "5"}, "--kees"},
@@ -95,6 +105,14 @@ TEST(OptionsTest, BadFlagsExitWithTwoAndSayWhy) {
       {{"-r", "17"}, "--read-quorum"},
       {{"-o", "yaml"}, "--output"},
       {{"--seconds"}, "--seconds"},
+      {{"--verify", "all"}, "--history"},
+      {{"--history", "f"}, "--quorum strict"},
+      {{"--history", "f", "--quorum", "strict", "--api", "pipeline"}, "unary"},
+      {{"--history", "f", "--quorum", "strict", "--value-size", "15"}, "16"},
+      {{"--history", "f", "--quorum", "strict", "--keys", "64"},
+       "--in-flight 64"},
+      {{"--history", "f", "--quorum", "strict", "--verify", "some"},
+       "--verify"},
   };
   for (const auto& [arguments, reason] : bad) {
     const ParsedOptions parsed = Parse(arguments);

@@ -147,6 +147,80 @@ TEST(CallTargetTest, UnknownOutcomesAreResolved) {
   EXPECT_EQ(bench.Run("get", 500).Total().counts.done, 500u);
 }
 
+// Calls on a fake cluster, judged by a history.
+class HistoryTargetTest : public testing::Test {
+ protected:
+  PhaseResult Run(OperationSource& source, uint64_t operations) {
+    const auto one_by_one = MakeHistorySource(source, kRecords, history_);
+    RunOptions options;
+    options.operations = operations;
+    options.in_flight = 16;
+    return RunPhase({&target_}, {one_by_one.get()}, options);
+  }
+  void Load() {
+    std::atomic<uint64_t> next{0};
+    EXPECT_EQ(Run(*MakeLoadSource(next, kRecords), 0).Total().counts.done,
+              kRecords);
+  }
+  Counts RunWorkload(const char* workload, uint64_t operations) {
+    InsertCounter inserts(kRecords);
+    return Run(*MakeRunSource(*NamedWorkload(workload), inserts, 3), operations)
+        .Total()
+        .counts;
+  }
+
+  FakeCluster cluster_{3};
+  const Records records_{100, 1};
+  History history_;
+  CallTarget target_{ConnectTo(cluster_), {}, records_, {""}, 1, &history_};
+};
+
+TEST_F(HistoryTargetTest, NothingIsStaleWhereNothingGoesWrong) {
+  Load();
+  for (const char* workload : {"a", "f", "d"}) {
+    EXPECT_EQ(RunWorkload(workload, 1000).done, 1000u) << workload;
+  }
+}
+
+TEST_F(HistoryTargetTest, ResolvedWritesAreNotStale) {
+  Load();
+  for (int node = 1; node <= 3; ++node) {
+    cluster_.Configure(node, [](FakeBehaviour& behaviour) {
+      behaviour.fail_after_write =
+          grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "lost");
+      behaviour.times = 20;
+    });
+  }
+  const Counts counts = RunWorkload("put", 500);
+  EXPECT_EQ(counts.done, 500u);
+  EXPECT_GT(counts.resolved, 0u);
+  EXPECT_EQ(RunWorkload("get", 500).done, 500u);
+}
+
+TEST_F(HistoryTargetTest, AnOlderValueIsStaleAndOneFromElsewhereIsWrong) {
+  Load();
+  RunWorkload("put", 500);
+  SeededRandom random(5);
+  std::vector<uint64_t> all;
+  for (uint64_t record = 0; record < kRecords; ++record) {
+    // What the load wrote; of those that were not put since, still the last.
+    cluster_.PutDirectly(Records::KeyOf(record),
+                         records_.NewValue(record, 1, random));
+    all.push_back(record);
+  }
+  std::atomic<uint64_t> next{0};
+  const Counts stale = Run(*MakeReadSource(next, all), 0).Total().counts;
+  EXPECT_GT(stale.stale, kRecords / 3);
+  EXPECT_EQ(stale.stale + stale.done, kRecords);
+
+  for (const uint64_t record : all) {
+    cluster_.PutDirectly(Records::KeyOf(record),
+                         records_.NewValue(record, 1000, random));
+  }
+  next = 0;
+  EXPECT_EQ(Run(*MakeReadSource(next, all), 0).Total().counts.wrong, kRecords);
+}
+
 TEST(CallTargetTest, ScansStartAtPagesOfAWalkAndCountTheirEntries) {
   FakeCluster cluster(3);
   const Records records(100, 1);
