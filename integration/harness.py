@@ -364,6 +364,57 @@ class TestCase(unittest.TestCase):
         return self.fail(f"expected {code}, got {answer}")
 
 
+class TopologyTestCase(TestCase):
+    """A test that changes who is in the cluster."""
+
+    def standby(self, cluster, name, rack, **options):
+        """One more node, which the cluster has found."""
+        node = self.node(name, location=f"zone=z1,rack={rack},host=h-{name}", **options)
+        node.seeds = [cluster[0].peer_address]
+        node.start().wait_alive()
+
+        def is_found():
+            for other in cluster:
+                if not other.running():
+                    continue
+                status = other.admin.Status(admin_pb2.StatusRequest(), timeout=10,
+                                            wait_for_ready=True)
+                if not any(n.name == name and n.state == admin_pb2.NODE_STATE_STANDBY
+                           for n in status.nodes):
+                    return False
+            return True
+        wait_until(is_found, 30, f"{name} found")
+        return node
+
+    def operate(self, node, *arguments, seconds=120):
+        """Runs a kvctl command that changes the cluster, to its end."""
+        result = kvctl_json(*arguments, "--yes", "--no-progress",
+                            endpoint=node.client_address, seconds=seconds)
+        self.assertEqual("done", result["state"])
+        return result
+
+    def wait_knows_the_dead(self, node, *operation):
+        wait_until(
+            lambda: not any("would be refused" in warning for warning in kvctl_json(
+                "plan", *operation, endpoint=node.client_address)["warnings"]),
+            30, f"{node.name} to take {operation} for possible")
+
+    def members(self, node):
+        status = node.admin.Status(admin_pb2.StatusRequest(), timeout=10,
+                                   wait_for_ready=True)
+        return sorted(n.name for n in status.nodes if n.node_number != 0)
+
+    def wait_same_epoch(self, nodes):
+        def same():
+            statuses = [node.admin.Status(admin_pb2.StatusRequest(), timeout=10,
+                                          wait_for_ready=True) for node in nodes]
+            epochs = {n.ring_epoch for s in statuses for n in s.nodes if n.node_number != 0}
+            return len(epochs) == 1 and all(
+                n.state == admin_pb2.NODE_STATE_ALIVE
+                for s in statuses for n in s.nodes if n.node_number != 0)
+        wait_until(same, 30, "all nodes alive and at one epoch")
+
+
 def put(node, key, value, timeout=10, **fields):
     return node.kv.Put(kv_pb2.PutRequest(key=key, value=value, **fields), timeout=timeout)
 
@@ -462,6 +513,55 @@ def replica_differences(node, keys):
                 {(copy.found, copy.digest) for copy in replicas}) != 1:
             different.append((key, replicas))
     return different
+
+
+def stored_keys(node):
+    """{key: token} of keyspace 1 on the disk of a node; None if it was busy with it."""
+    result = run([program("stored_keys"), node.data], seconds=120)
+    if result.returncode != 0:
+        return None
+    keys = {}
+    for line in result.stdout.splitlines():
+        keyspace, token, key = line.split()
+        if keyspace == b"1":
+            keys[bytes.fromhex(key.decode())] = int(token, 16)
+    return keys
+
+
+class Bench:
+    """kvbench under way, from its start until finish(); prints JSON."""
+
+    def __init__(self, folder, *flags):
+        self.log = os.path.join(folder, "kvbench.log")
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [*WITH_US, program("kvbench"), "-o", "json", *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=log)
+
+    def seconds(self):
+        """For how many it has said what it did."""
+        with open(self.log, errors="replace") as file:
+            lines = [line for line in file if " ops/s " in line]
+        if self.process.poll() is not None:
+            raise AssertionError(f"kvbench has stopped: {lines[-3:]}")
+        return len(lines)
+
+    def wait_for(self, more):
+        target = self.seconds() + more
+        wait_until(lambda: self.seconds() >= target, 30 + 3 * more,
+                           f"{more} more seconds of load")
+
+    def finish(self):
+        """Ends its run; returns what it says of it and of what it has read again."""
+        self.process.send_signal(signal.SIGTERM)
+        output, _ = self.process.communicate(timeout=1200)
+        return json.loads(output)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
 
 
 def for_each(items, action, threads=8):

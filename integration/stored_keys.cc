@@ -1,5 +1,5 @@
-// What a node has on its disk: one line for each object, its keyspace id and
-// its key in hexadecimal, in the order of tokens. Reads the data directory of a
+// What a node has on its disk: one line for each object, its keyspace id, and
+// its token and key in hexadecimal, in the order of tokens. Reads the data directory of a
 // node that is stopped, or of one that runs, as it is at that moment.
 //
 // usage: stored_keys DATA_DIR
@@ -60,7 +60,8 @@ int main(int argc, char** argv) {
       keyspace = keyspace << 8 | static_cast<uint8_t>(key[i]);
     }
     std::string line = std::to_string(keyspace) + " ";
-    for (size_t i = kPrefixBytes; i < key.size(); ++i) {
+    for (size_t i = kKeyspaceBytes; i < key.size(); ++i) {
+      if (i == kPrefixBytes) line += ' ';
       constexpr char kDigits[] = "0123456789abcdef";
       line += kDigits[static_cast<uint8_t>(key[i]) >> 4];
       line += kDigits[static_cast<uint8_t>(key[i]) & 15];

@@ -19,19 +19,6 @@ from ringkv.v1 import admin_pb2, ring_pb2
 FLAGS = ["--stream-rate", "1MiB", "--drop-grace", "1s"]
 
 
-def stored_keys(node):
-    """The keys of keyspace 1 on the disk of a node; None if it was busy with it."""
-    result = harness.run([harness.program("stored_keys"), node.data])
-    if result.returncode != 0:
-        return None
-    keys = set()
-    for line in result.stdout.splitlines():
-        keyspace, key = line.split()
-        if keyspace == b"1":
-            keys.add(bytes.fromhex(key.decode()))
-    return keys
-
-
 class TopologyCrashTest(harness.TestCase):
 
     def new_node(self, number):
@@ -228,14 +215,14 @@ class TopologyCrashTest(harness.TestCase):
             """Keys that are on other nodes than their replicas."""
             wrong = []
             for node in self.members:
-                stored = stored_keys(node)
+                stored = harness.stored_keys(node)
                 if stored is None:
                     return ["not read"]
                 for key, replicas in homes.items():
                     if (key in stored) != (node.name in replicas):
                         wrong.append((node.name, key, replicas))
                 # Of puts that failed, too, nothing is where it should not be.
-                for key in stored - homes.keys():
+                for key in stored.keys() - homes.keys():
                     replicas = {numbers[copy.node_number]
                                 for copy in locate(self.members[0], key).copies
                                 if copy.replica}

@@ -7,54 +7,7 @@ from harness import get, put, values
 from ringkv.v1 import admin_pb2
 
 
-class TopologyTest(harness.TestCase):
-
-    def standby(self, cluster, name, rack, **options):
-        """One more node, which the cluster has found."""
-        node = self.node(name, location=f"zone=z1,rack={rack},host=h-{name}", **options)
-        node.seeds = [cluster[0].peer_address]
-        node.start().wait_alive()
-
-        def is_found():
-            for other in cluster:
-                if not other.running():
-                    continue
-                status = other.admin.Status(admin_pb2.StatusRequest(), timeout=10,
-                                            wait_for_ready=True)
-                if not any(n.name == name and n.state == admin_pb2.NODE_STATE_STANDBY
-                           for n in status.nodes):
-                    return False
-            return True
-        harness.wait_until(is_found, 30, f"{name} found")
-        return node
-
-    def operate(self, node, *arguments, seconds=120):
-        """Runs a kvctl command that changes the cluster, to its end."""
-        result = harness.kvctl_json(*arguments, "--yes", "--no-progress",
-                                    endpoint=node.client_address, seconds=seconds)
-        self.assertEqual("done", result["state"])
-        return result
-
-    def wait_knows_the_dead(self, node, *operation):
-        harness.wait_until(
-            lambda: not any("would be refused" in warning for warning in harness.kvctl_json(
-                "plan", *operation, endpoint=node.client_address)["warnings"]),
-            30, f"{node.name} to take {operation} for possible")
-
-    def members(self, node):
-        status = node.admin.Status(admin_pb2.StatusRequest(), timeout=10,
-                                   wait_for_ready=True)
-        return sorted(n.name for n in status.nodes if n.node_number != 0)
-
-    def wait_same_epoch(self, nodes):
-        def same():
-            statuses = [node.admin.Status(admin_pb2.StatusRequest(), timeout=10,
-                                          wait_for_ready=True) for node in nodes]
-            epochs = {n.ring_epoch for s in statuses for n in s.nodes if n.node_number != 0}
-            return len(epochs) == 1 and all(
-                n.state == admin_pb2.NODE_STATE_ALIVE
-                for s in statuses for n in s.nodes if n.node_number != 0)
-        harness.wait_until(same, 30, "all nodes alive and at one epoch")
+class TopologyTest(harness.TopologyTestCase):
 
     def assert_all_there(self, nodes, acknowledged):
         """Each write can be read through each node, and its replicas are equal."""
