@@ -85,6 +85,7 @@ void Streaming::Wipe(const TopologyOperation& operation) {
 }
 
 void Streaming::Begin(RingEpoch operation) {
+  EndStreams();
   begun_ = operation;
   // Of nobody whose clock may be trusted was anything stamped later before now.
   barrier_ = std::max(core_.hlc().Last(),
@@ -99,6 +100,12 @@ void Streaming::Begin(RingEpoch operation) {
 
 void Streaming::MakeParts() {
   parts_.clear();
+  places_.clear();
+  ready_.clear();
+  pausing_.clear();
+  alive_.clear();
+  sum_ = TransferReport();
+  sum_.operation = begun_;
   reported_done_ = false;
   if (Receiving() == 0) return;
   const TokenRange slice =
@@ -106,27 +113,35 @@ void Streaming::MakeParts() {
   for (const Transfer& transfer : TransfersOf(*core_.ring(), core_.self())) {
     const std::optional<TokenRange> range = Intersection(transfer.range, slice);
     if (!range.has_value()) continue;
+    const size_t index = parts_.size();
     Part& part = parts_.emplace_back();
     part.keyspace = transfer.keyspace;
     part.range = *range;
     part.sources_needed = transfer.sources_needed;
     for (NodeNumber node : transfer.sources) {
+      const TransferId id{begun_, part.keyspace, part.range, node};
       TransferProgress& progress = part.sources[node].progress;
-      progress = log_.Find({begun_, part.keyspace, part.range, node});
+      progress = log_.Find(id);
       // Of what it holds already it fetches what differs.
       if (!transfer.gains && progress == TransferProgress()) {
         progress.stage = TransferProgress::Stage::kVerifying;
       }
+      places_[id] = {index, node};
+      alive_[node] = core_.IsAlive(node);
+      if (!IsThrough(progress)) ready_[node].insert(index);
+      sum_.keys += progress.keys;
+      sum_.bytes += progress.bytes;
     }
+    Judge(part);
   }
+  sum_.ranges = parts_.size();
 }
 
 void Streaming::EndStreams() {
-  for (Part& part : parts_) {
-    for (auto& [node, source] : part.sources) {
-      if (Operation* running = core_.Find(source.running)) core_.End(*running);
-    }
+  for (const Place& place : running_) {
+    if (Operation* running = core_.Find(At(place).running)) core_.End(*running);
   }
+  running_.clear();
 }
 
 bool Streaming::IsDone(const Part& part) const {
@@ -136,94 +151,98 @@ bool Streaming::IsDone(const Part& part) const {
     if (IsThrough(source.progress)) {
       ++through;
     } else {
-      waits = waits || core_.IsAlive(node);
+      waits = waits || alive_.at(node);
     }
   }
   return through >= part.sources_needed && !waits;
 }
 
-uint64_t Streaming::ranges_left() const {
-  uint64_t left = 0;
-  for (const Part& part : parts_) {
-    if (!IsDone(part)) ++left;
+void Streaming::Judge(Part& part) {
+  const bool done = IsDone(part);
+  if (done == part.done) return;
+  part.done = done;
+  if (done) {
+    ++sum_.ranges_done;
+  } else {
+    --sum_.ranges_done;
   }
-  return left;
+}
+
+void Streaming::NoteWhoIsAlive() {
+  bool changed = false;
+  for (auto& [node, alive] : alive_) {
+    if (alive == core_.IsAlive(node)) continue;
+    alive = !alive;
+    changed = true;
+  }
+  if (!changed) return;
+  for (Part& part : parts_) Judge(part);
 }
 
 void Streaming::Pump() {
-  size_t running = 0;
-  for (const Part& part : parts_) {
-    for (const auto& [node, source] : part.sources) {
-      if (source.running != 0 && core_.Find(source.running) != nullptr) {
-        ++running;
-      }
-    }
+  while (!pausing_.empty() && pausing_.begin()->first <= core_.now()) {
+    const Place& place = pausing_.begin()->second;
+    ready_[place.source].insert(place.part);
+    pausing_.erase(pausing_.begin());
   }
-  for (Part& part : parts_) {
-    for (auto& [node, source] : part.sources) {
-      if (running >= kStreamsMax) return;
-      if (IsThrough(source.progress) || !core_.IsAlive(node) ||
-          core_.now() < source.not_before ||
-          core_.Find(source.running) != nullptr) {
-        continue;
-      }
-      ++running;
-      RangeStream& stream = core_.Begin<RangeStream>();
-      source.running = stream.id();
-      stream.Start(this, &budget_, {begun_, part.keyspace, part.range, node},
-                   source.progress, barrier_);
+  while (running_.size() < kStreamsMax) {
+    std::optional<Place> next;
+    for (const auto& [node, parts] : ready_) {
+      if (parts.empty() || !core_.IsAlive(node)) continue;
+      const Place first{*parts.begin(), node};
+      if (!next.has_value() || first < *next) next = first;
     }
+    if (!next.has_value()) return;
+    ready_[next->source].erase(next->part);
+    running_.insert(*next);
+    const Part& part = parts_[next->part];
+    Source& source = At(*next);
+    RangeStream& stream = core_.Begin<RangeStream>();
+    source.running = stream.id();
+    stream.Start(this, &budget_,
+                 {begun_, part.keyspace, part.range, next->source},
+                 source.progress, barrier_);
   }
 }
 
-Streaming::Source* Streaming::Find(const TransferId& id) {
-  if (id.operation != begun_) return nullptr;
-  for (Part& part : parts_) {
-    if (part.keyspace != id.keyspace || part.range != id.range) continue;
-    const auto source = part.sources.find(id.source);
-    if (source != part.sources.end()) return &source->second;
-  }
-  return nullptr;
+const Streaming::Place* Streaming::Find(const TransferId& id) const {
+  const auto place = places_.find(id);
+  return place == places_.end() ? nullptr : &place->second;
 }
 
 void Streaming::OnProgress(const TransferId& id,
                            const TransferProgress& progress) {
-  Source* source = Find(id);
-  if (source == nullptr) return;
-  source->progress = progress;
-  source->pause = absl::ZeroDuration();
+  const Place* place = Find(id);
+  if (place == nullptr) return;
+  Source& source = At(*place);
+  sum_.keys += progress.keys - source.progress.keys;
+  sum_.bytes += progress.bytes - source.progress.bytes;
+  source.progress = progress;
+  source.pause = absl::ZeroDuration();
+  Judge(parts_[place->part]);
   WriteBatch batch;
   log_.Note(batch, id, progress);
   core_.Apply(std::move(batch));
   changed_ = true;
-  // Many small ranges: adding them all up each time would cost more than they.
-  if (IsThrough(progress) || core_.now() >= report_after_) {
-    Report(/*now=*/false);
-  }
+  Report(/*now=*/false);
 }
 
 void Streaming::OnEnd(const TransferId& id) {
-  Source* source = Find(id);
-  if (source == nullptr) return;
-  source->running = 0;
-  if (!IsThrough(source->progress)) {
-    source->pause = std::clamp(source->pause * 2, kPauseMin, kPauseMax);
-    source->not_before = core_.now() + source->pause;
+  const Place* place = Find(id);
+  if (place == nullptr) return;
+  Source& source = At(*place);
+  source.running = 0;
+  running_.erase(*place);
+  if (!IsThrough(source.progress)) {
+    source.pause = std::clamp(source.pause * 2, kPauseMin, kPauseMax);
+    pausing_.emplace(core_.now() + source.pause, *place);
   }
   Pump();
 }
 
 void Streaming::Report(bool now) {
-  TransferReport report;
-  report.operation = begun_;
-  report.ranges = parts_.size();
-  for (const Part& part : parts_) {
-    if (IsDone(part)) ++report.ranges_done;
-    for (const auto& [node, source] : part.sources) {
-      report.keys += source.progress.keys;
-      report.bytes += source.progress.bytes;
-    }
-  }
+  NoteWhoIsAlive();
+  TransferReport report = sum_;
   report.done = report.ranges_done == report.ranges;
   const bool news = report.done && !reported_done_;
   if (!now && !news && (!changed_ || core_.now() < report_after_)) return;

@@ -13,8 +13,11 @@
 #ifndef RINGKV_SERVER_STREAMING_STREAMING_H_
 #define RINGKV_SERVER_STREAMING_STREAMING_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,7 +43,7 @@ class Streaming final : public RangeStream::Owner {
   // Call now and then, and when peers change.
   void Tick();
 
-  uint64_t ranges_left() const;
+  uint64_t ranges_left() const { return sum_.ranges - sum_.ranges_done; }
 
   void OnProgress(const TransferId& id,
                   const TransferProgress& progress) override;
@@ -50,8 +53,7 @@ class Streaming final : public RangeStream::Owner {
   struct Source {
     TransferProgress progress;
     uint64_t running = 0;  // the RangeStream, if it has not ended
-    Instant not_before;    // after a failure
-    absl::Duration pause = absl::ZeroDuration();
+    absl::Duration pause = absl::ZeroDuration();  // after a failure
   };
   // What one transfer has in this slice.
   struct Part {
@@ -59,6 +61,13 @@ class Streaming final : public RangeStream::Owner {
     TokenRange range;
     uint32_t sources_needed = 1;
     std::map<NodeNumber, Source> sources;
+    bool done = false;
+  };
+  // A source of parts_[part].
+  struct Place {
+    size_t part = 0;
+    NodeNumber source{};
+    auto operator<=>(const Place&) const = default;
   };
 
   // The running operation, while ranges may be received in it; 0: none.
@@ -67,10 +76,17 @@ class Streaming final : public RangeStream::Owner {
   void MakeParts();
   void EndStreams();
   bool IsDone(const Part& part) const;
+  // `part` may be done now, or no more.
+  void Judge(Part& part);
+  // Judges all parts if one of their sources came or went.
+  void NoteWhoIsAlive();
   // Starts what may run.
   void Pump();
   void Report(bool now);
-  Source* Find(const TransferId& id);
+  Source& At(const Place& place) {
+    return parts_[place.part].sources.at(place.source);
+  }
+  const Place* Find(const TransferId& id) const;
 
   ShardCore& core_;
   TransferLog log_;
@@ -79,8 +95,18 @@ class Streaming final : public RangeStream::Owner {
   bool was_empty_ = false;
   RingEpoch begun_ = 0;  // the operation of Begin
   HlcTimestamp barrier_{};
+  // There may be thousands: what happens for each piece of one is looked up,
+  // kept in order or added up as it changes, never gathered from all.
   std::vector<Part> parts_;
-  bool changed_ = false;  // since the last report
+  std::map<TransferId, Place> places_;
+  // Sources with something left to fetch that do not run: by node, those that
+  // may begin, as indices of parts; and those that pause after a failure.
+  std::map<NodeNumber, std::set<size_t>> ready_;
+  std::set<std::pair<Instant, Place>> pausing_;
+  std::set<Place> running_;
+  std::map<NodeNumber, bool> alive_;  // the sources, when last judged
+  TransferReport sum_;                // over all parts
+  bool changed_ = false;              // since the last report
   bool reported_done_ = false;
   Instant report_after_;
   Instant cleanup_at_ = Instant::Infinite();
