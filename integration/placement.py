@@ -1,5 +1,7 @@
 """Who should hold what: the ring as the nodes say it is, walked by other code than theirs."""
 
+import collections
+
 import harness
 from ringkv.v1 import kv_pb2
 
@@ -56,11 +58,11 @@ class Shape:
 
 
 def stored(nodes):
-    """({key: token}, [(node, key) that should not be there], number of copies) of keyspace
-    1 on the disks of all members, or None if one was busy with its disk."""
+    """({key: token}, {key: number of copies}, [(node, key) that should not be there]) of
+    keyspace 1 on the disks of all members, or None if one was busy with its disk."""
     shape = Shape(nodes[0])
     numbers = {name: number for number, name in shape.names.items()}
-    keys, wrong, copies = {}, [], 0
+    tokens, copies, wrong = {}, collections.Counter(), []
     for node in nodes:
         here = [numbers[node.name] in replicas for replicas in shape.sets]
         on_disk = harness.stored_keys(node)
@@ -68,26 +70,27 @@ def stored(nodes):
             return None
         wrong += [(node.name, key) for key, token in on_disk.items()
                   if not here[shape.segment(token)]]
-        copies += len(on_disk)
-        keys.update(on_disk)
-    return keys, wrong, copies
+        copies.update(on_disk.keys())
+        tokens.update(on_disk)
+    return tokens, copies, wrong
 
 
-def wait_in_place(nodes, count=None, seconds=120):
-    """Waits until each key (`count` of them) is on its replicas and nowhere else;
-    returns {key: token}."""
-    last = None
+def wait_in_place(nodes, count=None, partly=(), seconds=120):
+    """Waits until each key (`count` of them) is on all of its replicas and nowhere else;
+    those in `partly` may lack some. Returns {key: token} and {key: number of copies}."""
+    state = {}
 
     def in_place():
-        nonlocal last
-        last = stored(nodes)
-        if last is None:
+        found = stored(nodes)
+        if found is None:
             return False
-        keys, wrong, copies = last
-        # Nobody has a key that is not his, so whatever is missing shows in the sum.
-        return not wrong and copies == Shape(nodes[0]).n * len(keys) and (
-            count is None or len(keys) == count)
-    harness.wait_until(in_place, seconds, lambda: "keys in place: " + (
-        f"{len(last[0])} keys, {last[2]} copies, misplaced {len(last[1])}: {last[1][:5]}"
-        if last else "a disk was not read"))
-    return last[0]
+        tokens, copies, wrong = found
+        n = Shape(nodes[0]).n
+        lacking = [key for key, number in copies.items() if number < n and key not in partly]
+        state.update(tokens=tokens, copies=copies, wrong=wrong, lacking=lacking)
+        return not wrong and not lacking and count in (None, len(tokens))
+    harness.wait_until(in_place, seconds, lambda: (
+        f"keys in place: {len(state['tokens'])} there; misplaced {len(state['wrong'])}: "
+        f"{state['wrong'][:5]}; lack replicas {len(state['lacking'])}: "
+        f"{state['lacking'][:5]}" if state else "a look at the disks"))
+    return state["tokens"], state["copies"]

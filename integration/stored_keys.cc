@@ -1,6 +1,7 @@
 // What a node has on its disk: one line for each object, its keyspace id, and
-// its token and key in hexadecimal, in the order of tokens. Reads the data directory of a
-// node that is stopped, or of one that runs, as it is at that moment.
+// its token and key in hexadecimal, in the order of tokens. Reads the data
+// directory of a node that is stopped, or of one that runs, as it is at that
+// moment.
 //
 // usage: stored_keys DATA_DIR
 

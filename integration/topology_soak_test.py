@@ -91,7 +91,8 @@ class TopologySoakTest(harness.TopologyTestCase):
         """Waits until each key is on its replicas only."""
         shape = Shape(self.running[0])
         counts = [0] * len(shape.sets)
-        for token in placement.wait_in_place(self.running, arguments.keys).values():
+        tokens, _ = placement.wait_in_place(self.running, arguments.keys)
+        for token in tokens.values():
             counts[shape.segment(token)] += 1
         return counts
 
