@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/mark.h"
+#include "base/planted.h"
 #include "membership/epochs/voters.h"
 
 namespace ringkv {
@@ -65,7 +66,8 @@ void Proposer::OnPromise(NodeNumber from, const PaxosPromise& promise,
   }
   if (!promise.granted) return Refused(promise.promised, now);
   if (!granted_.insert(from).second) return;
-  if (promise.accepted > highest_accepted_) {
+  if (promise.accepted > highest_accepted_ &&
+      !Planted("proposer-ignores-accepted")) {
     RINGKV_MARK("accepted-value-taken-over");
     highest_accepted_ = promise.accepted;
     value_ = promise.value;

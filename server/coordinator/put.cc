@@ -767,6 +767,7 @@ void PutCoordinator::OnRing() {
   if (keyspace_ == nullptr) return;
   const Keyspace* now = core_.ring()->FindKeyspace(keyspace_->id);
   if (now != nullptr && now->changed_at <= ring_->epoch()) return;
+  if (Planted("put-kept-over-refresh")) return;
   if (answered_) {
     // What it still has to hand out goes by the new ring.
     if (now == nullptr) return core_.End(*this);

@@ -79,7 +79,7 @@ WriteSets WriteSetsOf(const Ring& ring, const Keyspace& keyspace, Token token) {
                      ring.spec().operation->phase == TopologyPhase::kStart;
   add(ring, keyspace, ring.PreferenceList(keyspace, token),
       other.empty() || !start);
-  if (!other.empty()) {
+  if (!other.empty() && !(start && Planted("pending-gets-no-writes"))) {
     add(*ring.other(), *ring.other()->FindKeyspace(keyspace.id), other, start);
   }
   return sets;

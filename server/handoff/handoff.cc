@@ -37,6 +37,7 @@ bool IsSwitched(const Ring& ring) {
 // operator vouches for as stopped: a node that leaves waits for its hints to
 // go.
 uint32_t NeededOf(const Ring& ring, const WriteSet& set) {
+  if (Planted("hint-needs-one-holder")) return 1;
   if (!IsSwitched(ring)) return set.w;
   uint32_t left = 0;
   for (NodeNumber node : set.nodes) {
@@ -283,6 +284,7 @@ void HintDelivery::Loaded(const ReadResult& found) {
     needs_.push_back({{target_}, 1});
   } else if (!will_hold || aged) {
     RINGKV_MARK("hint-for-what-became-no-replica");
+    if (Planted("hint-of-loser-dropped")) return Remove();
     for (const WriteSet& set : sets) {
       needs_.push_back(
           {{set.nodes.begin(), set.nodes.end()}, NeededOf(*core_.ring(), set)});

@@ -45,6 +45,10 @@ bool AddItem(ShardCore& core, KeyspaceId keyspace, const Entry& entry,
     if (known != nullptr) core.NoteDamaged(*known, std::string(parts->key));
     return false;
   }
+  if (Planted("tombstones-not-streamed")) {
+    const absl::StatusOr<Object> object = DecodeObject(record->object);
+    if (object.ok() && object->siblings.empty()) return true;
+  }
   StreamChunk::Item item;
   item.key = std::string(parts->key);
   if (chunk.kind == StreamKind::kObjects) {
@@ -100,8 +104,9 @@ void HandleStream(ShardCore& core, NodeNumber from,
           chunk.code = ReplyCode::kFailed;
           chunk.items.clear();
         } else if (!range->complete) {
-          const std::string& key = chunk.items.back().key;
-          chunk.next = {TokenOf(key), key};
+          const DataKeyParts last_read =
+              *ParseDataKey(range->entries.back().key);
+          chunk.next = {last_read.token, std::string(last_read.key)};
           chunk.next.key.push_back('\0');
         } else if (last < asked) {
           chunk.next = {last + 1, ""};  // the next shard has the rest

@@ -266,6 +266,7 @@ void Node::Boot() {
             shard.hint_bytes_max = world_.plan.hint_bytes_max /
                                    static_cast<uint64_t>(plan_.shards);
             shard.hint_age_max = absl::Nanoseconds(world_.plan.hint_age_max);
+            shard.handoff_bytes_per_second = world_.plan.hint_rate;
             shard.drop_grace = kDropGrace;
             shard.stream_rate = world_.plan.topology.stream_rate;
             loop.shard = std::make_unique<Shard>(shard, engine_, *process.hlc,

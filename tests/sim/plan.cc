@@ -307,6 +307,11 @@ void PlanAmbushes(Plan& plan) {
     plan.faults.push_back(fault);
     return plan.faults.back();
   };
+  // Hints that take their time are still there when nodes leave.
+  if (random.Chance(0.3)) {
+    plan.hint_rate = static_cast<uint64_t>(plan.workload.value_bytes_max) *
+                     (60 + random.Uniform(400));
+  }
   const int operations = static_cast<int>(plan.topology.at.size());
   for (int occurrence = 0; occurrence < operations; ++occurrence) {
     const Moment moment =
@@ -316,6 +321,15 @@ void PlanAmbushes(Plan& plan) {
         random, {WorldTime{0}, TimeBetween(random, 0, 20000) * kMicrosecond,
                  TimeBetween(random, 0, 2000) * kMillisecond});
     const WorldTime lasting = TimeBetween(random, 500, 15000) * kMillisecond;
+    // Somebody is away over the whole of it, and hints are kept for him.
+    if (random.Chance(0.4)) {
+      const WorldTime before = TimeBetween(random, 0, 8000) * kMillisecond;
+      const WorldTime at =
+          plan.topology.at[static_cast<size_t>(occurrence)] - before;
+      add(random.Chance(0.5) ? FaultKind::kKill : FaultKind::kFreeze,
+          Moment::kNone, 0, Role::kAsDrawn, std::max<WorldTime>(at, 0),
+          TimeBetween(random, 8000, 40000) * kMillisecond);
+    }
     switch (random.Uniform(9)) {
       case 0:  // The cut that the phases are made for.
       case 1:
@@ -456,7 +470,8 @@ std::string Plan::ToString() const {
       placement == PlacementStrategy::kBalanced ? "balanced" : "hashed",
       workload.clients, workload.operations, workload.keys,
       network.streams ? "streams" : "loose messages", faults.size(),
-      operators ? ", operators" : "");
+      absl::StrCat(operators ? ", operators" : "",
+                   disaster ? ", a majority is lost at the end" : ""));
   if (topology.changes()) {
     absl::StrAppendFormat(
         &out, "  %d topology operations, %d of the nodes stand by at first",
@@ -531,6 +546,7 @@ Plan PlanOf(uint64_t seed) {
   plan.operators = seed % 6 == 0;
   PlanTopology(plan);
   PlanAmbushes(plan);
+  plan.disaster = RandomFor(seed, Purpose::kDisaster).Chance(0.1);
   NumberFaults(plan);
   return plan;
 }

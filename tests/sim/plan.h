@@ -36,6 +36,7 @@ enum class Purpose : uint64_t {
   kTopology = 21,
   kForming = 22,
   kAmbush = 23,
+  kDisaster = 24,
 };
 SeededRandom RandomFor(uint64_t seed, Purpose purpose, uint64_t index = 0);
 
@@ -197,6 +198,7 @@ struct Plan {
   WorldTime turn_mean = 20 * kMicrosecond;
   uint64_t hint_bytes_max = 1ull << 30;  // of a node, for one target
   WorldTime hint_age_max = 7 * 24 * 3600 * kSecond;
+  uint64_t hint_rate = 16ull << 20;  // bytes a second to one target
   // Nodes die while the first ring is made, and two of them may try at once.
   bool forming_troubled = false;
   // Whatever is written finds room in hints.
@@ -209,6 +211,8 @@ struct Plan {
   // Keyspaces that clients do not use come and go meanwhile.
   bool operators = false;
   TopologyPlan topology;
+  // When all is judged, a majority is lost for good and the rest recovered.
+  bool disaster = false;
 
   std::string ToString() const;
 };

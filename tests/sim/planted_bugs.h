@@ -62,6 +62,22 @@ inline constexpr PlantedBug kPlantedBugs[] = {
 // phases of a change of the ring. Unit tests of a build with planted bugs, or
 // of the pure functions, show them.
 inline constexpr PlantedBug kPlantedUnseen[] = {
+    {"old-ring-accepted", "a replica serves messages of any older ring"},
+    {"put-kept-over-refresh", "a put goes on by the ring that it began with"},
+    {"leaver-goes-with-hints",
+     "a node leaves with the hints that it still holds"},
+    {"transfers-before-barrier",
+     "ranges are streamed before every quorum knows of the change"},
+    {"hint-needs-one-holder",
+     "a hint for a node that loses the key goes once one other holds it"},
+    {"hint-of-loser-dropped",
+     "a hint for a node that loses the key is thrown away"},
+    {"pending-gets-no-writes",
+     "writes go to the old owners alone until the switch"},
+    {"damaged-chunk-taken", "the checksum of a chunk is not looked at"},
+    {"tombstones-not-streamed", "tombstones stay where they are"},
+    {"proposer-ignores-accepted",
+     "a proposer puts its own ring in the place of an accepted one"},
     {"finish-before-barrier",
      "a topology change ends while quorums of its older epoch can be formed"},
     {"joiner-votes", "nodes that still join count as voters"},

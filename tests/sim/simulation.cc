@@ -14,6 +14,7 @@
 #include "storage/hints/hint_store.h"
 #include "storage/version/object.h"
 #include "tests/sim/availability.h"
+#include "tests/sim/disaster.h"
 #include "tests/sim/network.h"
 #include "tests/sim/node.h"
 #include "tests/sim/operators.h"
@@ -107,6 +108,7 @@ class Simulation {
         CheckWritesWork();
       }
       Judge();
+      if (violations_.empty() && plan_.disaster) LoseMajority();
     }
     RunResult result;
     result.seed = plan_.seed;
@@ -1170,6 +1172,31 @@ class Simulation {
         }
       }
     }
+  }
+
+  void LoseMajority() {
+    const std::vector<Member>& members = world_.newest_ring->spec().members;
+    const bool all_up = std::all_of(
+        members.begin(), members.end(), [this](const Member& member) {
+          const Node& node = *world_.AtAddress(member.peer_address);
+          return node.serving() && !node.HasLost(member.id);
+        });
+    if (members.size() < 2 || !all_up) return;
+    // The operators of the run have nothing to mend here.
+    if (topology_ != nullptr) topology_->Retire();
+    Disaster disaster(world_, RandomFor(plan_.seed, Purpose::kDisaster, 1));
+    disaster.Strike();
+    if (!Await(kTopologyMax, 100 * kMillisecond,
+               [&disaster] { return disaster.Recovered(); })) {
+      Complain("liveness",
+               absl::StrCat("the survivors of a majority's loss are "
+                            "not recovered ",
+                            kTopologyMax / kSecond,
+                            " s later: ", disaster.Trouble()));
+      return;
+    }
+    ring_ = world_.newest_ring;
+    CheckWritesWork();
   }
 
   // --- Judging the histories ---

@@ -96,6 +96,7 @@ std::vector<Node*> Topology::Standbys() const {
 }
 
 void Topology::Tick() {
+  if (retired_) return;
   NoteCalm();
   Revive();
   if (asked_ == 0 && world_.scheduler.now() >= mend_at_ && Mend()) {

@@ -33,6 +33,8 @@ class Topology {
   int Gainer(uint64_t pick) const;
   // The faults are over: nothing new is begun.
   void Settle() { settling_ = true; }
+  // They do nothing any more.
+  void Retire() { retired_ = true; }
   // No operation runs, nobody is asked, and no member has burnt down.
   bool Settled() const;
   // Why it is not.
@@ -79,6 +81,7 @@ class Topology {
   World& world_;
   SeededRandom random_;
   bool settling_ = false;
+  bool retired_ = false;
   int asked_ = 0;  // calls without an answer
   std::optional<AdminCall> last_change_;
   Node* next_asked_ = nullptr;  // who is asked; null: any
