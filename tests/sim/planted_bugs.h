@@ -56,6 +56,11 @@ inline constexpr PlantedBug kPlantedBugs[] = {
      "a hint for a node that loses the key goes to it and nobody else"},
     {"cleanup-while-pending",
      "a node deletes what it is about to hold, or still holds"},
+    {"hint-of-loser-dropped",
+     "a hint for a node that loses the key is thrown away"},
+    {"pending-gets-no-writes",
+     "writes go to the old owners alone until the switch"},
+    {"damaged-chunk-taken", "the checksum of a chunk is not looked at"},
 };
 
 // Those that no seed has shown yet: each needs a rare fault in one of the short
@@ -70,11 +75,6 @@ inline constexpr PlantedBug kPlantedUnseen[] = {
      "ranges are streamed before every quorum knows of the change"},
     {"hint-needs-one-holder",
      "a hint for a node that loses the key goes once one other holds it"},
-    {"hint-of-loser-dropped",
-     "a hint for a node that loses the key is thrown away"},
-    {"pending-gets-no-writes",
-     "writes go to the old owners alone until the switch"},
-    {"damaged-chunk-taken", "the checksum of a chunk is not looked at"},
     {"tombstones-not-streamed", "tombstones stay where they are"},
     {"proposer-ignores-accepted",
      "a proposer puts its own ring in the place of an accepted one"},
