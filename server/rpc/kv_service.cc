@@ -124,6 +124,18 @@ class BatchCall final : public grpc::ServerUnaryReactor, public CallSink {
   CallId first_ = 0;
 };
 
+// Holds a stream's mutex, and keeps it: once Finish was called, OnDone may
+// delete the stream before the one who called it has let go of the mutex.
+class StreamLock {
+ public:
+  explicit StreamLock(std::shared_ptr<std::mutex> mutex)
+      : mutex_(std::move(mutex)), lock_(*mutex_) {}
+
+ private:
+  const std::shared_ptr<std::mutex> mutex_;
+  const std::lock_guard<std::mutex> lock_;
+};
+
 // --- Pipeline ---
 
 // Reads requests as long as not too many are in flight, and writes whatever
@@ -134,20 +146,20 @@ class PipelineStream final
  public:
   PipelineStream(Router& router, grpc::CallbackServerContext* context)
       : router_(router), context_(context) {
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     StartRead(&request_);
   }
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      const std::lock_guard lock(mutex_);
+      const StreamLock lock(mutex_);
       read_all_ = true;
       FinishIfOver();
       return;
     }
     const size_t count = static_cast<size_t>(request_.items_size());
     if (count > kBatchOperationsMax) {
-      const std::lock_guard lock(mutex_);
+      const StreamLock lock(mutex_);
       read_all_ = true;
       status_ = absl::InvalidArgumentError(
           absl::StrCat("a message of ", count, " operations, above the limit ",
@@ -156,7 +168,7 @@ class PipelineStream final
       return;
     }
     {
-      const std::lock_guard lock(mutex_);
+      const StreamLock lock(mutex_);
       in_flight_ += count;
     }
     const CallId first = router_.NewIds(count);
@@ -182,7 +194,7 @@ class PipelineStream final
       }
       if (!status.ok() && OnAnswer(item.id(), kind, Refused(status))) Flush();
     }
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     if (cancelled_) {
       // What was posted after the cancellation.
       router_.CancelAll(serial());
@@ -196,7 +208,7 @@ class PipelineStream final
 
   bool OnAnswer(uint64_t tag, uint8_t kind, ClientAnswer&& answer) override {
     const size_t bytes = 32 + AnswerBytes(answer);
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     --in_flight_;
     if (!cancelled_) {
       if (chunks_.empty() ||
@@ -222,14 +234,14 @@ class PipelineStream final
   }
 
   void Flush() override {
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     flush_owed_ = false;
     WriteNext();
     FinishIfOver();
   }
 
   void OnWriteDone(bool ok) override {
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     writing_ = false;
     written_.reset();
     if (!ok) {
@@ -241,7 +253,7 @@ class PipelineStream final
   }
 
   void OnCancel() override {
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     cancelled_ = true;
     chunks_.clear();
     router_.CancelAll(serial());
@@ -277,7 +289,7 @@ class PipelineStream final
   Router& router_;
   grpc::CallbackServerContext* const context_;
   v1::PipelineRequest request_;  // of the reading reaction
-  std::mutex mutex_;
+  const std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();
   // All below under mutex_. gRPC never reacts inside a call to it.
   size_t in_flight_ = 0;
   bool paused_ = false;
@@ -311,12 +323,12 @@ class ScanStream final : public grpc::ServerWriteReactor<v1::ScanResponse>,
       return;
     }
     call_ = *std::move(call);
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     AskPage();
   }
 
   bool OnAnswer(uint64_t, uint8_t, ClientAnswer&& answer) override {
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     id_ = 0;
     absl::Status status = std::move(answer.status);
     if (status.ok()) {
@@ -335,7 +347,7 @@ class ScanStream final : public grpc::ServerWriteReactor<v1::ScanResponse>,
   }
 
   void OnWriteDone(bool ok) override {
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     if (!ok || cancelled_) {
       Finish(grpc::Status::CANCELLED);
     } else if (call_.cursor.empty() || left_ == 0) {
@@ -346,7 +358,7 @@ class ScanStream final : public grpc::ServerWriteReactor<v1::ScanResponse>,
   }
 
   void OnCancel() override {
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     cancelled_ = true;
     if (id_ != 0) router_.Cancel(shard_, id_);
   }
@@ -373,7 +385,7 @@ class ScanStream final : public grpc::ServerWriteReactor<v1::ScanResponse>,
   Router& router_;
   grpc::CallbackServerContext* const context_;
   const Instant deadline_;
-  std::mutex mutex_;
+  const std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();
   // All below under mutex_.
   uint64_t left_;
   ScanCall call_;
@@ -394,7 +406,7 @@ class WatchStream final
   }
 
   void OnRing(const RingNotice& notice) override {
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     if (!notice->has_ring()) {
       End(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
                        "this node is in no ring; form a cluster with kvctl "
@@ -406,12 +418,12 @@ class WatchStream final
   }
 
   void OnClose() override {
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "this node stops"));
   }
 
   void OnWriteDone(bool ok) override {
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     written_.reset();
     if (!ok) {
       End(grpc::Status::CANCELLED);
@@ -421,7 +433,7 @@ class WatchStream final
   }
 
   void OnCancel() override {
-    const std::lock_guard lock(mutex_);
+    const StreamLock lock(mutex_);
     End(grpc::Status::CANCELLED);
   }
 
@@ -445,7 +457,7 @@ class WatchStream final
   }
 
   RingBoard& board_;
-  std::mutex mutex_;
+  const std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();
   // All below under mutex_.
   RingNotice next_;
   RingNotice written_;
